@@ -33,7 +33,7 @@ def _cells(rule: Rule) -> Iterator[str]:
         yield _names(names)
     yield "; ".join(condition.text for condition in rule.also)
     yield f"**{rule.move.name}**: {rule.move.value}"
-    yield rule.because
+    yield rule.reason
 
 
 def _names(values: Sequence[Enum]) -> str:

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from kafka_sink.client.blocking.blocking import BlockingClient, Pause, RequestSpec, Round, cluster_request
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
 from kafka_sink.client.blocking.leader_requests import LeaderRequests
-from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, invalid_topic, not_visible
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.client.requests import admin_requests
-from kafka_sink.client.requests.admin_requests import OffsetFetch
+from kafka_sink.client.requests.admin_requests import OffsetFetch, describe_broker_config, visible_settings
 from kafka_sink.client.requests.transactional_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
@@ -31,14 +29,12 @@ from kafka_sink.client.requests.transactional_requests import (
     TxnOffsetCommit,
 )
 from kafka_sink.common import config as c
-from kafka_sink.common.acl import AclOperation
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import (
     ApiError,
     DisconnectError,
     ErrorCode,
     KafkaTimeoutError,
-    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_for,
 )
@@ -52,17 +48,9 @@ from kafka_sink.common.model import (
 )
 from kafka_sink.exactly_once.model import Memories
 from kafka_sink.exactly_once.transactions import OVERTAKEN, Transaction, TransactionDescription
-from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
+from kafka_sink.exactly_once.verification import TransactionVerification
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
-from kafka_sink.protocol.messages.metadata import (
-    FIRST_WITH_OPERATIONS,
-    NO_AUTHORIZED_OPERATIONS,
-    TRANSACTION,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-)
+from kafka_sink.protocol.messages.metadata import TRANSACTION
 from kafka_sink.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -79,12 +67,6 @@ _FENCE_TIMEOUT_MS: Final = 1000
 #: The metadata of a new topic reaches the brokers one after another, so a missing topic is looked up again after these
 #: pauses.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
-
-
-def _looked_up(topic: str | None, version: int) -> MetadataRequest:
-    """The request for *topic* that a producer sends, and the operations that this client is permitted."""
-    asked = [] if topic is None else [MetadataRequestTopic(name=topic)]
-    return MetadataRequest(topics=asked, include_topic_authorized_operations=version >= FIRST_WITH_OPERATIONS)
 
 
 def _describing(transactional_ids: list[str]) -> RequestSpec:
@@ -112,7 +94,7 @@ class CoordinatorClient(CoordinatorRequests):
         #: The nodes from the latest metadata; empty before the first metadata and after a lost connection to a node.
         self._nodes: tuple[Node, ...] = ()
         #: Questions to the leaders of partitions.
-        self.leaders = LeaderRequests(self._cluster, self._tries)
+        self.leaders = LeaderRequests(self._cluster, self.tries)
         #: What this process remembers of each sink, by the prefix of its ids.
         self.remembered = Memories()
         self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
@@ -167,71 +149,14 @@ class CoordinatorClient(CoordinatorRequests):
     async def broker_setting(self, name: str) -> str | None:
         """The value of a broker setting; None if the broker does not return it, for example without authorization or
         because it does not offer DescribeConfigs."""
-        cluster = await self._cluster([])
-        node = cluster.nodes[0]
-        spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
-        (answer,) = await Round([(node, spec)], self.timeout_ms)
+        node = (await self._cluster([])).nodes[0]
+        request = describe_broker_config(node, name)
+        (answer,) = await Round([(node, RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda _: request))], self.timeout_ms)
         if isinstance(answer, DisconnectError | UnsupportedVersionError):
             return None
         if isinstance(answer, ApiError):
             raise answer
-        assert isinstance(answer, DescribeConfigsResponse)
-        return next((config.value for result in answer.results for config in result.configs), None)
-
-    async def require_topic(self, topic: str | None) -> None:
-        """Return once a broker has accepted this client, and there is *topic* (None: any), which brokers may create and
-        this client may write to.
-
-        :raises UnknownTopicOrPartitionError: if it is still missing at the time-out.
-        :raises BrokersUnreachableError: if no broker could be reached within the time-out.
-        :raises ApiError: at once, if the brokers refuse this client or the topic.
-        """
-        tries = self._tries()
-        while True:
-            (answer,) = await Round([(None, RequestSpec(ApiKey.METADATA, partial(_looked_up, topic)))], tries.left_ms)
-            if isinstance(answer, ApiError):
-                raise answer
-            assert isinstance(answer, MetadataResponse)
-            if topic is None:
-                return
-            (found,) = answer.topics
-            if found.error_code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
-                break
-            pause = tries.next_pause()
-            if pause is None:
-                raise UnknownTopicOrPartitionError(
-                    f"topic {topic} is not present in metadata after {self.timeout_ms} ms: it does not exist and the "
-                    "brokers do not create it, or it has no leader yet; create it first, or correct the name"
-                )
-            await pause
-        if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            raise not_visible(topic)
-        if found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            raise invalid_topic(topic)
-        if found.error_code:
-            raise error_for(found.error_code, f"topic {topic!r}")
-        operations = found.topic_authorized_operations
-        if operations != NO_AUTHORIZED_OPERATIONS and not operations & 1 << AclOperation.WRITE:
-            raise error_for(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                f"this principal may not write to topic {topic!r}; grant WRITE on the topic to this principal",
-            )
-
-    async def topic_settings(self, topics: Sequence[str], timeout_ms: int) -> dict[str, dict[str, str]]:
-        """Topic → setting → value, without the topics that do not exist or whose settings this client may not see.
-
-        :raises ApiError: if no broker answers within *timeout_ms*.
-        """
-        spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: admin_requests.describe_topics_configs(topics))
-        (answer,) = await Round([(None, spec)], timeout_ms)
-        if isinstance(answer, ApiError):
-            raise answer
-        assert isinstance(answer, DescribeConfigsResponse)
-        return {
-            result.resource_name: {each.name: each.value for each in result.configs if each.value is not None}
-            for result in answer.results
-            if result.error_code == ErrorCode.NONE
-        }
+        return visible_settings(answer).get(name)
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
@@ -367,7 +292,7 @@ class CoordinatorClient(CoordinatorRequests):
         """
         descriptions: dict[str, TransactionDescription] = {}
         left = sorted(set(transactional_ids))
-        tries = self._tries()
+        tries = self.tries()
         while left:
             await self.locate([(TRANSACTION, name) for name in left], tries)
             by_node: dict[Node, list[str]] = {}
@@ -414,7 +339,7 @@ class CoordinatorClient(CoordinatorRequests):
         names: list[str] = []
         listed: set[Node] = set()
         is_one_lost = False
-        tries = self._tries()
+        tries = self.tries()
         if not self._nodes:
             await self._cluster([])
         # Another exchange may update the list of brokers while this one waits.

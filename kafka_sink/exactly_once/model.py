@@ -128,7 +128,6 @@ class Plan:
     this batch.
     """
 
-    name: str
     sink: str
     driver: Transaction
     transaction_version: TransactionVersion
@@ -163,11 +162,11 @@ class Plan:
         :raises ProgressError: if the progress is missing or belongs to another writer, or if *version* is, or may be, a
             different batch with the same number.
         """
-        progress = self.progress
+        progress, (name, _) = self.progress, self.sink.rsplit("/", 1)
         if progress is None:
             if numbers is BatchNumbering.OF_A_QUERY and version > 0:
                 raise ProgressError(
-                    f"batch {version} is not the first, but the consumer group {self.name!r} has no progress of "
+                    f"batch {version} is not the first, but the consumer group {name!r} has no progress of "
                     "earlier batches: they were not written by this sink, or the brokers have forgotten it "
                     "(offsets.retention.minutes, or the progress topic was deleted). Spark may have written this batch "
                     "before. If no row of it is in Kafka, continue with option allowMissingProgress=true, which writes "

@@ -26,7 +26,6 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
-    FencedError,
     Log,
     LostEndError,
     OutdatedProgressError,
@@ -110,10 +109,7 @@ def plan_batch(
         ) from error
     except ApiError as error:
         if error.code in FENCED:
-            raise FencedError(
-                f"a newer driver has taken over the sink {driver.name!r} ({error}); this one stops, and has written "
-                "nothing"
-            ) from error
+            raise driver.fenced(error) from error
         raise
 
 
@@ -177,7 +173,6 @@ class Planner:
 
     def _plan_with(self, s: Situation, transaction: Transaction, timeout_ms: int) -> Plan:
         return Plan(
-            self._driver.name,
             self._driver.id,
             transaction,
             s.version,
@@ -365,7 +360,7 @@ class Planner:
             assert progress is not None and s.writer is not None
             require_writer(self._driver.id, progress, s.writer)
         if move is Move.STOP_FENCED:
-            raise FencedError(f"a newer driver has taken over the sink {self._driver.name!r}; this one stops")
+            raise self._driver.fenced("its fence is not the last one")
         if move is Move.STOP_TORN:
             assert progress is not None and s.outcomes is not None
             raise torn(progress, s.outcomes)

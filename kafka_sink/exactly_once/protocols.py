@@ -122,10 +122,7 @@ class AtomicSink:
             return write_rows(plan)
         except BaseException as error:
             if isinstance(error, FencedError) and self._is_fenced(plan):
-                raise FencedError(
-                    f"batch {version} was not committed: a newer driver has taken over the sink {plan.name!r} "
-                    f"({error}); this one stops"
-                ) from error
+                raise self._driver.fenced(error, version) from error
             self._give_up(plan)
             if isinstance(error, FencedError):
                 raise AttemptError(str(error)) from error

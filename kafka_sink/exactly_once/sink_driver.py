@@ -251,6 +251,12 @@ class SinkDriver:
             raise ExactlyOnceError(f"{TWO_PHASE_NEEDS}; these refuse it ({error.code.name})") from error
         self.remembered.has_two_phase = True
 
+    def fenced(self, why: object, version: int = -1) -> FencedError:
+        """The error of a driver that is not the latest one, *why*; *version* is the batch that it was to commit, if
+        any."""
+        batch = "" if version < 0 else f"batch {version} was not committed: "
+        return FencedError(f"{batch}a newer driver has taken over the sink {self.name!r} ({why}); this one stops")
+
     # --- decide ------------------------------------------------------------------------------------------------------
 
     async def propose(self, plan: Plan, progress: Progress, of_tasks: Sequence[Transaction] = ()) -> None:
@@ -271,11 +277,7 @@ class SinkDriver:
             raise
         except ApiError as error:
             if error.code in FENCED:
-                # The progress that only proves something is of no batch.
-                batch = "" if progress.version < 0 else f"batch {progress.version} was not committed: "
-                raise FencedError(
-                    f"{batch}a newer driver has taken over the sink {self.name!r} ({error}); this one stops"
-                ) from error
+                raise self.fenced(error, progress.version) from error
             raise
 
     def end_decision(self, plan: Plan, progress: Progress) -> None:
@@ -284,10 +286,7 @@ class SinkDriver:
         (code,) = self.client.run(self.client.end([plan.driver], plan.transaction_version, commit=True)).values()
         if code in FENCED:
             # An answer may have been lost, and a newer driver may have taken over before the retry.
-            raise FencedError(
-                f"a newer driver has taken over the sink {self.name!r} ({code.name}) and knows whether batch "
-                f"{progress.version} was committed before; this one stops"
-            )
+            raise self.fenced(f"{code.name}; it knows whether batch {progress.version} was committed before")
         if code is not ErrorCode.NONE:
             raise UndecidedError(
                 f"batch {progress.version} was not committed: the brokers aborted its transaction ({code.name}), "

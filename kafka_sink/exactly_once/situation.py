@@ -347,14 +347,17 @@ _NEW_LEADERS: Final = Condition(
 @dataclass(frozen=True)
 class Rule:
     """*move* in each situation with one of these fences, ends and batches (empty: any), in which each condition of
-    *also* holds; *because* says why that is safe."""
+    *also* holds; *reason* says why that is safe."""
 
     move: Move
-    because: str
     fences: tuple[Fence, ...] = ()
     ends: tuple[End, ...] = ()
     batches: tuple[Batch, ...] = ()
     also: tuple[Condition, ...] = ()
+    reason: str = ""
+
+    def because(self, reason: str) -> Rule:
+        return replace(self, reason=reason)
 
     def applies(self, s: Situation) -> bool:
         return (
@@ -371,178 +374,98 @@ _LOOKING: Final = (Fence.NONE, Fence.LATE)
 _AFTER: Final = (Fence.HELD, Fence.LATE)
 
 TABLE: Final = (
-    Rule(
-        Move.REFUSE_WRITER,
-        "A sink has one writer. Before the fence, the other writer is not even disturbed.",
-        also=(_ANOTHER_WRITER,),
+    Rule(Move.REFUSE_WRITER, also=(_ANOTHER_WRITER,)).because(
+        "A sink has one writer. Before the fence, the other writer is not even disturbed."
     ),
-    Rule(
-        Move.SKIP,
+    Rule(Move.SKIP, _BEFORE, also=(_LATER_BATCH,)).because(
         "What is below the last committed batch is never written, whoever is the driver now, so no fence is needed. A "
-        "stale answer can only tell less.",
-        _BEFORE,
-        also=(_LATER_BATCH,),
+        "stale answer can only tell less."
     ),
-    Rule(
-        Move.DESCRIBE,
-        "A description changes nothing.",
-        _BEFORE,
-        (End.ENDED,),
-        (Batch.UNKNOWN,),
-        (_NOTHING_HAPPENED, _NOT_DESCRIBED),
+    Rule(Move.DESCRIBE, _BEFORE, (End.ENDED,), (Batch.UNKNOWN,), (_NOTHING_HAPPENED, _NOT_DESCRIBED)).because(
+        "A description changes nothing."
     ),
-    Rule(
-        Move.FOLLOW,
+    Rule(Move.FOLLOW, _BEFORE, (End.ENDED,), (Batch.COMMITTED,), (_NOTHING_HAPPENED,)).because(
         "EndTxn has begun the next epoch (KIP-890). Whoever was fenced by this process's first batch still is; a "
         "driver that fences from now on stops this one at TxnOffsetCommit, at the latest. An epoch has one commit, so "
-        "the progress that it decided is the latest one.",
-        _BEFORE,
-        (End.ENDED,),
-        (Batch.COMMITTED,),
-        (_NOTHING_HAPPENED,),
+        "the progress that it decided is the latest one."
     ),
-    Rule(
-        Move.SEE,
-        "A transaction could begin, time out and lose its end between the two answers.",
-        _BEFORE,
-        (End.UNSEEN,),
+    Rule(Move.SEE, _BEFORE, (End.UNSEEN,)).because(
+        "A transaction could begin, time out and lose its end between the two answers."
     ),
-    Rule(Move.WAIT, "What is decided ends in one way only.", _LOOKING, (End.ENDING, End.APPLYING)),
-    Rule(
-        Move.ABORT_OPEN,
-        "Nothing of an open transaction is decided. One that is decided meanwhile stays decided: the request names "
-        "the exact epoch. EndTxn would not fence in version 1.",
-        _LOOKING,
-        (End.OPEN,),
+    Rule(Move.WAIT, _LOOKING, (End.ENDING, End.APPLYING)).because("What is decided ends in one way only."),
+    Rule(Move.ABORT_OPEN, _LOOKING, (End.OPEN,)).because(
+        "Nothing of an open transaction is decided. One that is decided meanwhile stays decided: the request names the "
+        "exact epoch. EndTxn would not fence in version 1."
     ),
-    Rule(
-        Move.COMMIT_AGAIN,
+    Rule(Move.COMMIT_AGAIN, _LOOKING, (End.LOST_COMMIT, End.REPAIR)).because(
         "The description proves a commit. The next InitProducerId would end that proof, so this one records it in the "
         "id: whoever finds the time-out of a repair goes on with the commit. Nothing is written but the ends; every "
-        "request names the exact epoch, so that two drivers may do the same.",
-        _LOOKING,
-        (End.LOST_COMMIT, End.REPAIR),
+        "request names the exact epoch, so that two drivers may do the same."
     ),
-    Rule(
-        Move.ABORT_AGAIN,
-        "The description proves an abort. It may be repeated and interrupted at will.",
-        _LOOKING,
-        (End.LOST_ABORT,),
+    Rule(Move.ABORT_AGAIN, _LOOKING, (End.LOST_ABORT,)).because(
+        "The description proves an abort. It may be repeated and interrupted at will."
     ),
-    Rule(
-        Move.FENCE,
-        "The operator has compared the batches with their source, and says which one is the last.",
-        _BEFORE,
-        (End.REPAIR_ABORTED,),
-        also=(_ACCEPTED,),
+    Rule(Move.FENCE, _BEFORE, (End.REPAIR_ABORTED,), also=(_ACCEPTED,)).because(
+        "The operator has compared the batches with their source, and says which one is the last."
     ),
-    Rule(
-        Move.STOP_LOST_END,
+    Rule(Move.STOP_LOST_END, _LOOKING, (End.UNPROVEN, End.REPAIR_ABORTED)).because(
         "The next end of the producer id would decide about what is open, and nothing tells how it was decided. An "
-        "operator has to look.",
-        _LOOKING,
-        (End.UNPROVEN, End.REPAIR_ABORTED),
+        "operator has to look."
     ),
-    Rule(
-        Move.CLEAR_RECORD,
+    Rule(Move.CLEAR_RECORD, _BEFORE, also=(_RECORDED_COMMIT,)).because(
         "The description proves that the commit is complete: it was written again, or a later one follows it. The "
-        "fence will end that proof.",
-        _BEFORE,
-        also=(_RECORDED_COMMIT,),
+        "fence will end that proof."
     ),
-    Rule(
-        Move.FENCE,
+    Rule(Move.FENCE, _BEFORE, (End.UNUSED, End.ENDED)).because(
         "Nothing is open or missing that the fence could end in another way. It is never repeated blindly: if its "
         "answer is lost, or something was open, it may have aborted what another driver was repairing, which is seen "
-        "first.",
-        _BEFORE,
-        (End.UNUSED, End.ENDED),
+        "first."
     ),
-    Rule(
-        Move.STOP_FENCED,
-        "Whoever has the newest epoch is the driver, also an older process that woke up late.",
-        (Fence.LOST,),
+    Rule(Move.STOP_FENCED, (Fence.LOST,)).because(
+        "Whoever has the newest epoch is the driver, also an older process that woke up late."
     ),
-    Rule(
-        Move.FENCE,
+    Rule(Move.FENCE, _AFTER, also=(RESERVED,)).because(
         "After its last epochs an id gets another producer id, and no request reaches what the former one has open. "
-        "They are kept for ends that are written again.",
-        _AFTER,
-        also=(RESERVED,),
+        "They are kept for ends that are written again."
     ),
-    Rule(
-        Move.PROVE,
-        "A group coordinator that was replaced may have answered with an older progress.",
-        _AFTER,
-        also=(_LOST_DECISION, _NOT_PROVEN),
+    Rule(Move.PROVE, _AFTER, also=(_LOST_DECISION, _NOT_PROVEN)).because(
+        "A group coordinator that was replaced may have answered with an older progress."
     ),
-    Rule(
-        Move.STOP_LOST_END,
-        "Fences of other drivers may have aborted the lost commit while it was written again, and have overwritten "
-        "the trace of that. An operator has to look.",
-        _AFTER,
-        also=(_LOST_DECISION,),
+    Rule(Move.STOP_LOST_END, _AFTER, also=(_LOST_DECISION,)).because(
+        "Fences of other drivers may have aborted the lost commit while it was written again, and have overwritten the "
+        "trace of that. An operator has to look."
     ),
-    Rule(
-        Move.CLEAR_RECORD,
-        "The progress is the recorded decision, or a later one.",
-        _AFTER,
-        also=(_RECORDED,),
+    Rule(Move.CLEAR_RECORD, _AFTER, also=(_RECORDED,)).because(
+        "The progress is the recorded decision, or a later one."
     ),
-    Rule(
-        Move.COMMIT_DECIDED,
-        "A decision is final, and committing it again changes nothing.",
-        _AFTER,
-        (),
-        (Batch.UNKNOWN,),
+    Rule(Move.COMMIT_DECIDED, _AFTER, batches=(Batch.UNKNOWN,)).because(
+        "A decision is final, and committing it again changes nothing."
     ),
-    Rule(
-        Move.PROVE,
+    Rule(Move.PROVE, _AFTER, batches=(Batch.ABORTED, Batch.FORGOTTEN, Batch.TORN), also=(_NOT_PROVEN,)).because(
         "OffsetFetch and DescribeTransactions are also answered by coordinators that were replaced; they accept no "
-        "write.",
-        _AFTER,
-        (),
-        (Batch.ABORTED, Batch.FORGOTTEN, Batch.TORN),
-        (_NOT_PROVEN,),
+        "write."
     ),
-    Rule(
-        Move.STOP_TORN,
-        "An operator has to decide about the rows that are missing, and accept the batch.",
-        _AFTER,
-        (),
-        (Batch.TORN,),
+    Rule(Move.STOP_TORN, _AFTER, batches=(Batch.TORN,)).because(
+        "An operator has to decide about the rows that are missing, and accept the batch."
     ),
-    Rule(Move.ROLL_BACK, "No reader will ever see a row of the batch.", _AFTER, (), (Batch.ABORTED,)),
-    Rule(
-        Move.PROVE,
+    Rule(Move.ROLL_BACK, _AFTER, batches=(Batch.ABORTED,)).because("No reader will ever see a row of the batch."),
+    Rule(Move.PROVE, _AFTER, also=(_NEW_OR_LEFT_OPEN, _NOT_PROVEN)).because(
         "Only what the latest progress does not list may be aborted. Of a new sink this also finds missing permissions "
-        "before the first row.",
-        _AFTER,
-        also=(_NEW_OR_LEFT_OPEN, _NOT_PROVEN),
+        "before the first row."
     ),
-    Rule(
-        Move.TRY_TWO_PHASE,
-        "Brokers that refuse it are found before the first row.",
-        _AFTER,
-        also=(_TWO_PHASE_UNTRIED,),
+    Rule(Move.TRY_TWO_PHASE, _AFTER, also=(_TWO_PHASE_UNTRIED,)).because(
+        "Brokers that refuse it are found before the first row."
     ),
-    Rule(
-        Move.ABORT_LEFT,
+    Rule(Move.ABORT_LEFT, _AFTER, also=(_LEFT_UNDECIDED,)).because(
         "They were listed before the fence, and so belong to no newer driver; the progress, which is the latest one, "
-        "does not list them.",
-        _AFTER,
-        also=(_LEFT_UNDECIDED,),
+        "does not list them."
     ),
-    Rule(
-        Move.SEARCH,
-        "Lost ends of tasks hold up readers only: their ids are not used again.",
-        _AFTER,
-        also=(_NEW_LEADERS,),
+    Rule(Move.SEARCH, _AFTER, also=(_NEW_LEADERS,)).because(
+        "Lost ends of tasks hold up readers only: their ids are not used again."
     ),
-    Rule(
-        Move.BEGIN,
+    Rule(Move.BEGIN).because(
         "All other drivers are fenced, everything before has ended, and the read behind the proposal proves that "
-        "nobody else has decided. A forgotten batch is neither written again nor skipped (ProgressError).",
+        "nobody else has decided. A forgotten batch is neither written again nor skipped (ProgressError)."
     ),
 )
 

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.connection.api_versions import api_versions_request
+from kafka_sink.client.requests.admin_requests import describe_broker_config
 from kafka_sink.common.clock import Clock, end_of
 from kafka_sink.common.errors import (
     ApiError,
@@ -33,11 +34,7 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
+from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
 from kafka_sink.protocol.messages.connection import ApiVersionsResponse
 from kafka_sink.protocol.schema import Struct
 
@@ -51,9 +48,6 @@ SETTING: Final = "transaction.partition.verification.enable"
 _FIRST_VERSION: Final = 4
 #: From Kafka 3.8 on. A broker with this version that does not have the setting always verifies.
 _FIRST_STABLE_VERSION: Final = 5
-
-#: The resource type "broker" of DescribeConfigs.
-_BROKER: Final = 4
 
 #: How long an answer is valid: the setting may be changed, and a broker may be replaced by an older one.
 _VALID_MS: Final = 300_000
@@ -143,12 +137,6 @@ class TransactionVerification:
 VERSIONS_REQUEST: Final = RequestSpec(ApiKey.API_VERSIONS, api_versions_request)
 
 
-def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
-    """Asks *node* for its setting *name*. It must be sent to that node: a broker returns only its own settings."""
-    resource = DescribeConfigsResource(resource_type=_BROKER, resource_name=str(node.id), configuration_keys=[name])
-    return DescribeConfigsRequest(resources=[resource])
-
-
 def versions_and_setting(
     client: BlockingClient, nodes: Sequence[Node], timeout_ms: int, name: str = SETTING
 ) -> dict[Node, tuple[Struct | ApiError, Struct | ApiError]]:
@@ -156,7 +144,7 @@ def versions_and_setting(
     connection to each is enough."""
 
     def setting_of(node: Node) -> RequestSpec:
-        return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name), is_behind=True)
+        return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: describe_broker_config(node, name), is_behind=True)
 
     requests = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_of(node))]
     answers = client.request_all(requests, timeout_ms=timeout_ms)

@@ -13,8 +13,7 @@ import os
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.client.blocking.leader_requests import LogTransaction
@@ -31,8 +30,6 @@ from kafka_sink.exactly_once.transactions import (
     TransactionDescription,
     writer_id,
 )
-from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.task_producer import TaskProducer
 
 #: The number of ids with a lost answer after which :meth:`WriterTransactions.begin` gives up.
 _ATTEMPTS: Final = 5
@@ -195,28 +192,3 @@ def _request(client: CoordinatorClient, name: str, plan: Plan) -> Transaction:
 
 def _producer_ids(opened: Mapping[TopicPartition, Sequence[LogTransaction]]) -> set[int]:
     return {each.producer_id for transactions in opened.values() for each in transactions}
-
-
-def open_producer(
-    config: ProducerConfig,
-    transaction: Transaction,
-    transaction_version: TransactionVersion,
-    *,
-    plugin_options: Mapping[str, str] = MappingProxyType({}),
-    kept: TaskProducer | None = None,
-) -> TaskProducer:
-    """A producer that writes in *transaction*; closing it does not end the transaction. *kept* is a producer with the
-    same configuration that has written in other transactions. See :class:`TaskProducer` for *plugin_options*.
-    """
-    producer = kept or TaskProducer(replace(config, transactional_id=transaction.transactional_id), plugin_options)
-    try:
-        producer.join_transaction(
-            transaction.producer_id,
-            transaction.epoch,
-            transaction_version=transaction_version.value,
-            transactional_id=transaction.transactional_id,
-        )
-    except BaseException:
-        producer.close(0)
-        raise
-    return producer

@@ -22,6 +22,7 @@ from typing import Final, TypeVar, cast
 
 from kafka_sink.client.blocking.blocking import RequestSpec
 from kafka_sink.client.connection.api_versions import NodeApiVersions
+from kafka_sink.client.requests.admin_requests import describe_broker_config
 from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS, TWO_PHASE_SETTING, TWO_PHASE_VERSION
 from kafka_sink.common.bounded import known_number
@@ -33,7 +34,6 @@ from kafka_sink.exactly_once.verification import (
     VERSIONS_REQUEST,
     Answer,
     Verification,
-    setting_request,
     verification_of,
     versions_and_setting,
 )
@@ -155,7 +155,7 @@ class ExactlyOnceSteps:
         if given_ms is None:
             return []
         name = "transaction.max.timeout.ms"
-        request = setting_request(self._connection.nodes[0], name)
+        request = describe_broker_config(self._connection.nodes[0], name)
         most = known_number(read_settings(self._connection, request).get(name))
         option = self._connection.config.option("transaction.timeout.ms")
         if most is not None and given_ms > most:

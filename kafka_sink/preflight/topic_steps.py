@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kafka_sink.client.blocking.admin import BROKER_DEFAULT
-from kafka_sink.client.requests import admin_requests
+from kafka_sink.client.requests.admin_requests import (
+    describe_broker_config,
+    describe_topics_configs,
+    visible_settings,
+)
 from kafka_sink.common.bounded import known_number
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError, error_for
-from kafka_sink.exactly_once.verification import setting_request
 from kafka_sink.preflight.connection_steps import CLUSTER, ConnectionSteps
 from kafka_sink.preflight.findings import Finding, Status, Step
 from kafka_sink.preflight.target import NewTopicTarget
@@ -42,9 +45,7 @@ def read_settings(connection: ConnectionSteps, request: DescribeConfigsRequest) 
         )
     except UnsupportedVersionError:
         return {}
-    return {
-        config.name: config.value for result in answer.results for config in result.configs if config.value is not None
-    }
+    return visible_settings(answer)
 
 
 class TopicSteps:
@@ -111,7 +112,7 @@ class TopicSteps:
         create = f"create it: kafkalite topics create {self._topic} --partitions …"
         if not self._may_be_created:
             return self._finding("topic", Status.FAILED, "does not exist; exactly once does not create it", create)
-        request = setting_request(self._connection.nodes[0], _AUTO_CREATE)
+        request = describe_broker_config(self._connection.nodes[0], _AUTO_CREATE)
         settings = read_settings(self._connection, request)
         creates = settings.get(_AUTO_CREATE)
         if creates == "true":
@@ -163,7 +164,7 @@ class TopicSteps:
     def _check_settings(self) -> Sequence[Finding]:
         if self._described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return []
-        request = admin_requests.describe_topics_configs([self._topic])
+        request = describe_topics_configs([self._topic])
         self._settings = read_settings(self._connection, request)
         if not self._settings:
             return [self._finding("settings", Status.WARNING, "not visible", _NOT_VISIBLE)]

@@ -39,7 +39,7 @@ class TaskProducer(KafkaProducer):
         self._pipeline.accumulator.limit_batches(topic, size_bytes)
 
     def join_transaction(
-        self, producer_id: int, epoch: int, *, transaction_version: int, transactional_id: str | None = None
+        self, producer: ProducerIdAndEpoch, version: TransactionVersion, transactional_id: str | None = None
     ) -> None:
         """Join a transaction that another producer began, instead of calling :meth:`init_transactions` and
         :meth:`begin_transaction`. The other producer commits or aborts it, after :meth:`flush` here. Closing this
@@ -48,8 +48,8 @@ class TaskProducer(KafkaProducer):
         No two producers may write to the same partition in one transaction: they would use the same sequences, and
         brokers would take their batches for duplicates.
 
-        :param transaction_version: 1 or 2: the version in which the transaction was begun, whatever version the cluster
-            uses now (KIP-890).
+        :param producer: the other producer.
+        :param version: the version in which the transaction was begun, whatever version the cluster uses now (KIP-890).
         :param transactional_id: the id under which the other producer began it; by default this producer's own.
         :raises TransactionStateError: if this producer began a transaction itself, has records of the last one that are
             not acknowledged, or has no transactional.id.
@@ -57,9 +57,7 @@ class TaskProducer(KafkaProducer):
         transactions = self._transactional("join_transaction")
         if self._pipeline.accumulator.has_incomplete:
             raise TransactionStateError("join_transaction is not possible before the records sent so far are flushed")
-        transactions.join(
-            ProducerIdAndEpoch(producer_id, epoch), TransactionVersion.of_level(transaction_version), transactional_id
-        )
+        transactions.join(producer, version, transactional_id)
 
     def batch_totals(self) -> tuple[int, int]:
         """``batch-total`` and ``batch-byte-total`` of :meth:`metrics`: the batches sent so far, and their bytes."""

@@ -28,8 +28,9 @@ from kafka_sink.consumer.newest import PeekLimits, newest_records, records_from
 from kafka_sink.consumer.topic_reading import FromTime, Start
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import ProgressError
-from kafka_sink.exactly_once.progress import ProgressStore, group_documents
+from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription, sink_of_id
+from kafka_sink.ui.group_documents import group_documents
 
 #: Rates are those of this time; shorter ones flicker between the batches of a producer.
 _WINDOW_MS: Final = 10_000

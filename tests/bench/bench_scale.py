@@ -100,7 +100,7 @@ def progress_characters(tasks: int, workers: int) -> int:
 def message_bytes(touched: int) -> int:
     """Of the pickled message of a task that wrote to so many partitions in its own transaction."""
     driver = Transaction(f"{SINK}/{TOPIC}.driver", 1_000_000, 7)
-    plan = Plan(SINK, f"{SINK}/{TOPIC}", driver, TransactionVersion.V2, 900_000, Moment.now(SYSTEM_CLOCK), None, 1)
+    plan = Plan(f"{SINK}/{TOPIC}", driver, TransactionVersion.V2, 900_000, Moment.now(SYSTEM_CLOCK), None, 1)
     partitions = [TopicPartition(TOPIC, number) for number in range(touched)]
     ranges = {partition: PartitionRange(10, 1_000_000_000, 1_000_000_009) for partition in partitions}
     own = Transaction(writer_id(f"{SINK}/{TOPIC}", bytes(PROCESS_BYTES), 1), 1_000_001, 40)

@@ -16,12 +16,12 @@ from kafka_sink.exactly_once.model import BatchNumbering, Plan, Progress, TornBa
 from kafka_sink.exactly_once.protocols import ParallelSink
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transactions import OpenTransaction, driver_id, sink_id
-from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.producer import config as producer_config
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
-from tests.exactly_once.world import PARTITIONS, World
+from tests.exactly_once.world import PARTITIONS, World, open_producer
 from tests.support import amounts
 from tests.support.amounts import only_long
 from tests.support.readback import read_topic

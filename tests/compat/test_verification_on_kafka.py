@@ -14,10 +14,9 @@ from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.exactly_once.verification import SETTING
-from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.producer import config as producer_config
 from tests.compat.kafka_version import is_at_least, requires_kafka
-from tests.exactly_once.world import PARTITIONS, World
+from tests.exactly_once.world import PARTITIONS, World, open_producer
 from tests.support.kafka_tools import run_kafka_tool
 from tests.support.waiting import until
 

@@ -19,10 +19,10 @@ from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Plan, Pro
 from kafka_sink.exactly_once.protocols import ParallelSink
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
-from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
+from kafka_sink.exactly_once.writing import FEWEST_IDS
 from kafka_sink.producer import config as producer_config
 from tests.conftest import Figure
-from tests.exactly_once.world import PARTITIONS, QUERY, World
+from tests.exactly_once.world import PARTITIONS, QUERY, World, open_producer
 
 PASSING = {
     "unknown error of EndTxn": "end_txn:times=3,error=unknown_server_error",

@@ -45,7 +45,7 @@ from kafka_sink.exactly_once.transactions import (
     sink_id,
     writer_id,
 )
-from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
+from kafka_sink.exactly_once.writing import FEWEST_IDS
 from kafka_sink.producer import config as producer_config
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
@@ -53,7 +53,7 @@ from kafka_sink.protocol.schema import Struct
 from scripts.pages import printed
 from tests.conftest import Figure
 from tests.exactly_once.trace import batch_trace
-from tests.exactly_once.world import PARTITIONS, QUERY, World
+from tests.exactly_once.world import PARTITIONS, QUERY, World, open_producer
 from tests.support.waiting import until
 
 ABORTED = ("PrepareAbort", "CompleteAbort")

@@ -35,11 +35,10 @@ from kafka_sink.exactly_once.transactions import (
     sink_id,
     writer_pattern,
 )
-from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.producer import config as producer_config
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction, write_in_transaction
-from tests.exactly_once.world import PARTITIONS, QUERY, World
+from tests.exactly_once.world import PARTITIONS, QUERY, World, open_producer
 from tests.fakes.clock import FakeClock
 from tests.support.readback import read_topic
 

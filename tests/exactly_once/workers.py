@@ -19,8 +19,9 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import AttemptError, Plan, RowRange
 from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction, writer_id
-from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.producer import config as producer_config
+from tests.exactly_once.world import open_producer
 
 Begin = Callable[[CoordinatorClient, Plan, "Task"], Transaction]
 

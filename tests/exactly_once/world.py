@@ -12,12 +12,24 @@ from kafka_sink.exactly_once.model import BatchNumbering, Memories, Plan, Planne
 from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink, TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction, TransactionDescription
-from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.producer import config as producer_config
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.task_producer import TaskProducer
 from tests.support.readback import read_topic
 
 PARTITIONS = 3
 QUERY = "query 1"
+
+
+def open_producer(
+    config: ProducerConfig, transaction: Transaction, transaction_version: TransactionVersion
+) -> TaskProducer:
+    """A producer of a task that writes in *transaction*; closing it does not end the transaction."""
+    name = transaction.transactional_id
+    producer = TaskProducer(replace(config, transactional_id=name))
+    producer.join_transaction(transaction.producer, transaction_version, name)
+    return producer
 
 
 class World:

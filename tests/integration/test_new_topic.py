@@ -16,7 +16,7 @@ from kafka_sink.preflight.findings import CheckReport
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.topic_creation import ensure_topic
+from kafka_sink.producer.job_topics import ensure_topic
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from kafka_sink.cli.output import CommandGroup
 from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once.progress import group_documents, sinks_of
 from kafka_sink.exactly_once.transactions import delete_progress_command
+from kafka_sink.ui.group_documents import group_documents, sinks_of
 
 
 @click.group(cls=CommandGroup)

@@ -485,7 +485,7 @@ class Tries:
     def __init__(self, clock: Clock, backoff: ExponentialBackoff, timeout_ms: int) -> None:
         self._clock = clock
         self._backoff = backoff
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
         self._deadline_ms = end_of(timeout_ms, clock)
         self._pauses = 0
 
@@ -515,7 +515,7 @@ class Tries:
         pause = self.next_pause()
         if pause is None:
             kind = BrokersUnreachableError if isinstance(why, UNREACHABLE) else KafkaTimeoutError
-            raise kind(f"{what} did not complete within {self._timeout_ms} ms: {why}") from why
+            raise kind(f"{what} did not complete within {self.timeout_ms} ms: {why}") from why
         return pause
 
 

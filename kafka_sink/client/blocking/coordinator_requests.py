@@ -129,7 +129,7 @@ class CoordinatorRequests:
         """
         key = _key(request)
         attempts = Attempts(request, caller_reaction)
-        tries = self._tries()
+        tries = self.tries()
         while True:
             await self.locate([key], tries)
             sent = (self._coordinators[key], _spec(attempts.request))
@@ -157,7 +157,7 @@ class CoordinatorRequests:
         :raises ApiError: if the coordinator refused one of them.
         """
         key = _key(change)
-        tries = self._tries()
+        tries = self.tries()
         attempts: Attempts[Any] = Attempts(change, caller_reaction)
         looking = Attempts(look, caller_reaction)
         while True:
@@ -184,7 +184,7 @@ class CoordinatorRequests:
         codes: dict[K, ErrorCode] = {}
         attempts = {item: Attempts(request, caller_reaction) for item, request in requests.items()}
         keys = {item: _key(request) for item, request in requests.items()}
-        tries = self._tries()
+        tries = self.tries()
         while waiting := [item for item in requests if item not in codes]:
             await self.locate([keys[item] for item in waiting], tries)
             answers = await Round(
@@ -247,7 +247,7 @@ class CoordinatorRequests:
         for key in keys:
             self._coordinators.pop(key, None)
 
-    def _tries(self) -> Tries:
+    def tries(self) -> Tries:
         """The tries of an exchange that begins now."""
         return Tries(self._clock, self._backoff, self.timeout_ms)
 

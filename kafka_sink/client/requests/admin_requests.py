@@ -15,11 +15,12 @@ from typing import Any, Final, TypeAlias
 
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode, error_for
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResponse,
     DescribeConfigsResult,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -44,7 +45,9 @@ from kafka_sink.protocol.messages.replicas import (
 )
 from kafka_sink.protocol.schema import Struct
 
+#: The resource types "topic" and "broker" of DescribeConfigs.
 _TOPIC: Final = 2
+_BROKER: Final = 4
 _SET: Final = 0
 _DELETE: Final = 1
 _PREFERRED: Final = 0
@@ -70,6 +73,17 @@ class ConfigValue:
 
 def describe_topics_configs(names: Sequence[str]) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[DescribeConfigsResource(_TOPIC, name, None) for name in names])
+
+
+def describe_broker_config(node: Node, name: str) -> DescribeConfigsRequest:
+    """Asks *node* for its setting *name*. It must be sent to that node: a broker returns only its own settings."""
+    return DescribeConfigsRequest(resources=[DescribeConfigsResource(_BROKER, str(node.id), [name])])
+
+
+def visible_settings(answer: Struct) -> dict[str, str]:
+    """Setting → value, of all resources in *answer*, without what the brokers do not show."""
+    assert isinstance(answer, DescribeConfigsResponse)
+    return {each.name: each.value for result in answer.results for each in result.configs if each.value is not None}
 
 
 def described(result: DescribeConfigsResult) -> dict[str, ConfigValue]:

@@ -86,14 +86,15 @@ def limits_of(
         limits = None
     try:
         # Planners of writes that do not ask start without the client.
+        from kafka_sink.producer.job_topics import require_topic, topic_settings
         from kafka_sink.spark.task.shared_client import shared_client
 
         client = shared_client(producer)
         if limits is None:
-            client.run(client.require_topic(topic))
+            client.run(require_topic(topic, client.tries()))
             limits = {}
         if topics:
-            settings = client.run(client.topic_settings(topics, _TIMEOUT_MS))
+            settings = client.run(topic_settings(topics, _TIMEOUT_MS))
             limits = {name: TopicLimits.of(each) for name, each in settings.items()}
     except Exception as error:
         if isinstance(error, AuthenticationError) or (isinstance(error, ApiError) and limits is None):
@@ -159,7 +160,7 @@ def _ensure_topics(options: SinkOptions) -> None:
         if checked_ms is not None and now_ms - checked_ms < _TOPICS_CHECKED_EVERY_MS:
             continue
         # Only writes that ask for it load the client.
-        from kafka_sink.producer.topic_creation import ensure_topic
+        from kafka_sink.producer.job_topics import ensure_topic
 
         ensure_topic(options.producer.here(), topic, options.topic_partitions, options.topic_replication_factor)
         _present.put(key, now_ms)

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from kafka_sink.common.errors import KafkaError, SinkWriteError
 from kafka_sink.exactly_once.model import Plan, Skipped
 from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
-from kafka_sink.exactly_once.writing import WriterTransactions, may_write, open_producer
+from kafka_sink.exactly_once.writing import WriterTransactions, may_write
 from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.spark.errors import told
 from kafka_sink.spark.producer_spec import ProducerSpec
@@ -91,9 +91,15 @@ def write_in_drivers_transaction(
 
 
 def _joined(spec: WriteSpec, transaction: Transaction, plan: Plan, kept: TaskProducer | None) -> TaskProducer:
-    """A producer that writes in *transaction*: *kept*, or a new one."""
-    version, plugin_options = plan.transaction_version, spec.producer.plugin_options
-    return open_producer(task_config(spec), transaction, version, plugin_options=plugin_options, kept=kept)
+    """A producer that writes in *transaction*: *kept*, or a new one. Closing it does not end the transaction."""
+    name = transaction.transactional_id
+    producer = kept or TaskProducer(replace(task_config(spec), transactional_id=name), spec.producer.plugin_options)
+    try:
+        producer.join_transaction(transaction.producer, plan.transaction_version, name)
+    except BaseException:
+        producer.close(0)
+        raise
+    return producer
 
 
 def drain(batches: Iterator[pa.RecordBatch], writer: str, skipped: Skipped) -> TaskOutcome:

@@ -80,7 +80,7 @@ def test_changed_task_transaction_is_aborted_and_nothing_decided(
     clock = FakeClock()
     coordinators = Coordinators(known)
     sink = ParallelSink(SinkDriver(coordinators, "s", "t", clock=clock))  # type: ignore[arg-type]
-    plan = Plan("s", "s/t", DRIVER, transaction_version, 20_000, Moment.now(clock), None, 1)
+    plan = Plan("s/t", DRIVER, transaction_version, 20_000, Moment.now(clock), None, 1)
     clock.advance(age_ms)
     with pytest.raises(UndecidedError, match=text):
         sink.commit(plan, 0, "query", [OpenTransaction(TASKS, ROWS)])
@@ -102,7 +102,7 @@ def test_unconfirmed_decision_commits_no_task(code: ErrorCode, error: type[Kafka
     clock = FakeClock()
     coordinators = Coordinators(GOOD, code)
     steps = SinkDriver(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
-    plan = Plan("s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), None, 1)
+    plan = Plan("s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), None, 1)
     # In the atomic protocol another attempt may follow.
     raised = AttemptError if protocol == "atomic" and error is UndecidedError else error
     with pytest.raises(raised, match="batch 0"):
@@ -119,7 +119,7 @@ def test_empty_batch_rewrites_old_progress_before_it_expires(age_s: int, is_writ
     coordinators = Coordinators(None, ErrorCode.NONE)
     known = Progress(3, "query", TransactionVersion.V2, clock.wall_ms() // 1000 - age_s)
     coordinators.before = OffsetAndMetadata(3, f"kafkalite2|2|1|query|{known.decided_s}||")
-    plan = Plan("s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), known, 1)
+    plan = Plan("s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), known, 1)
     sink = ParallelSink(SinkDriver(coordinators, "s", "t", clock=clock))  # type: ignore[arg-type]
     sink.commit(plan, 3, "query", [])
     assert bool(coordinators.written) is is_written

@@ -23,9 +23,7 @@ PLANNED = PlannedOffsets(4, "a" * 16)
 def plan(offsets: PlannedOffsets, committed: str) -> Plan:
     """Of a sink whose last batch was 4."""
     progress = Progress(5, QUERY, TransactionVersion.V2, 0, offsets=committed)
-    return Plan(
-        "s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(SYSTEM_CLOCK), progress, 1, offsets=offsets
-    )
+    return Plan("s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(SYSTEM_CLOCK), progress, 1, offsets=offsets)
 
 
 @pytest.mark.behaviour(

@@ -334,7 +334,7 @@ def test_the_page_shows_the_table() -> None:
 
 def test_moves_that_end_a_plan_are_those_that_have_one() -> None:
     assert {Move.SKIP, Move.FOLLOW, Move.BEGIN} == LAST_MOVES
-    assert all(isinstance(rule, Rule) and rule.because for rule in TABLE)
+    assert all(isinstance(rule, Rule) and rule.reason for rule in TABLE)
 
 
 @with_each(

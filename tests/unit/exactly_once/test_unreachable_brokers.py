@@ -88,7 +88,7 @@ def of(exchange: Callable[[CoordinatorClient], Exchange[Any]]) -> Callable[[Coor
 
 
 def begin(client: CoordinatorClient) -> object:
-    return WriterTransactions().begin(client, Plan("s", "s/t", TRANSACTION, V2, 20_000, Moment(0, 0), None, 1), 1)
+    return WriterTransactions().begin(client, Plan("s/t", TRANSACTION, V2, 20_000, Moment(0, 0), None, 1), 1)
 
 
 #: Everything that waits for a certain broker.

@@ -80,7 +80,7 @@ class Coordinators(ImmediateClient):
 def test_sinks_of_one_name_in_two_clusters_have_ids_of_their_own() -> None:
     ids, plan = (
         WriterTransactions(),
-        Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1),
+        Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1),
     )
     one, two = Coordinators("CompleteCommit"), Coordinators("CompleteCommit")
     first = [written(ids, each, plan, 1).transactional_id for each in (one, two)]
@@ -100,7 +100,7 @@ def test_task_whose_ids_are_lost_tells_the_reason() -> None:
 
     coordinators = Coordinators(None)
     coordinators.init_producer_id = lose  # type: ignore[method-assign]
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
     with pytest.raises(KafkaTimeoutError, match=r"in 5 attempts: .*: broker 1 at kafka:29092: connection reset"):
         WriterTransactions().begin(coordinators, plan, 1)  # type: ignore[arg-type]
     assert len(set(coordinators.initialized)) == 5
@@ -131,7 +131,7 @@ def written(ids: WriterTransactions, coordinators: Coordinators, plan: Plan, ver
 )
 def test_id_is_reused_only_when_nobody_will_end_its_transaction(state: str | None, version: int, again: bool) -> None:
     ids, coordinators = WriterTransactions(), Coordinators(state)
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
     used = written(ids, coordinators, plan, version)
     following = ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
     assert (following.transactional_id == used.transactional_id) is again
@@ -143,7 +143,7 @@ def test_id_is_reused_only_when_nobody_will_end_its_transaction(state: str | Non
 @pytest.mark.parametrize("given_up", ["rows not acknowledged", "end lost"])
 def test_id_is_given_up_after_anything_but_a_commit_everywhere(given_up: str) -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
     if given_up == "end lost":
         coordinators.open_id = 1
         used = written(ids, coordinators, plan, 1)
@@ -157,7 +157,7 @@ def test_id_is_given_up_after_anything_but_a_commit_everywhere(given_up: str) ->
 
 def test_what_is_open_before_the_description_is_asked_again() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
     used = written(ids, coordinators, plan, 1)
     coordinators.after[used.transactional_id] = replace(used, epoch=used.epoch + 1)
     coordinators.open_at = [1, None]
@@ -167,7 +167,7 @@ def test_what_is_open_before_the_description_is_asked_again() -> None:
 
 def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
-    first = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
+    first = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
     names = [written(ids, coordinators, first, 0).transactional_id for _ in range(5)]
     for version in (2, 4):
         plan = replace(first, progress=replace(DECIDED, next_version=version))
@@ -188,7 +188,7 @@ def test_worker_with_few_tasks_asks_about_many_ids_at_a_time(
 ) -> None:
     monkeypatch.undo()
     worker, coordinators = WriterTransactions(FakeClock()), Coordinators("CompleteCommit")
-    first = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), transaction_version, 20_000, 0, None, 1)
+    first = Plan("s/t", Transaction("s/t.driver", 8, 0), transaction_version, 20_000, 0, None, 1)
     names = set()
     for version in range(40):
         progress = replace(DECIDED, next_version=version) if version else None
@@ -203,7 +203,7 @@ def test_worker_with_few_tasks_asks_about_many_ids_at_a_time(
 
 def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
     used = {written(ids, coordinators, plan, 1).transactional_id for _ in range(2)}
     assert ids.begin(coordinators, plan, 3).transactional_id in used  # type: ignore[arg-type]
     older = replace(plan, progress=replace(DECIDED, next_version=2))
@@ -230,7 +230,7 @@ def test_transaction_continues_from_the_epoch_the_last_end_began(
 ) -> None:
     clock = FakeClock()
     ids, coordinators = WriterTransactions(clock), Coordinators(state)
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), transaction_version, timeout_ms, 0, DECIDED, 1)
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), transaction_version, timeout_ms, 0, DECIDED, 1)
     # Two are looked at together; the second description is older when it is used.
     first = replace(plan, progress=None)
     names = [written(ids, coordinators, first, 1).transactional_id for _ in range(2)]
@@ -259,7 +259,7 @@ def test_task_ids_do_not_use_the_reserved_epochs(transaction_version: Transactio
 
     ids, coordinators = WriterTransactions(FakeClock()), Coordinators("CompleteCommit")
     coordinators.init_producer_id = init  # type: ignore[method-assign]
-    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), transaction_version, 20_000, 0, DECIDED, 1)
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), transaction_version, 20_000, 0, DECIDED, 1)
     begun = []
     for version in range(1, 15, 2):
         progress = replace(DECIDED, next_version=version)

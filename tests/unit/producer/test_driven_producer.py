@@ -24,7 +24,7 @@ from kafka_sink.common.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from kafka_sink.common.model import NO_OFFSET, Header, RecordMetadata
+from kafka_sink.common.model import NO_OFFSET, Header, ProducerIdAndEpoch, RecordMetadata, TransactionVersion
 from kafka_sink.common.threads import Loop
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery, FailedFuture
@@ -443,7 +443,7 @@ def test_rows_left_without_memory_are_told_from_staged_ones(monkeypatch: pytest.
 def test_transaction_rows_without_memory_can_only_be_aborted() -> None:
     driven = DrivenProducer(buffer_memory=1000, batch_size=1000, max_block_ms=200, transactional_id="writer")
     driven.brokers.on_produce = lambda node, request: None
-    driven.producer.join_transaction(9, 0, transaction_version=2)
+    driven.producer.join_transaction(ProducerIdAndEpoch(9, 0), TransactionVersion.V2)
     with pytest.raises(BufferExhaustedError):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 600)] * 2))
     with pytest.raises(TransactionAbortableError, match="1 of 2 rows for topic orders were staged"):

@@ -91,7 +91,7 @@ def test_second_attempt_waits_only_for_a_first_one(with_copies: bool, monkeypatc
     monkeypatch.setattr(transactional_task, "TaskContext", context)
     options = write_spec(parse_options({"kafka.bootstrap.servers": "b:9092", "topic": "t"}))
     driver = Transaction("s/t.driver", 1, 0)
-    plan = Plan("s", "s/t", driver, TransactionVersion.V2, 60_000, Moment.now(SYSTEM_CLOCK), None, 1)
+    plan = Plan("s/t", driver, TransactionVersion.V2, 60_000, Moment.now(SYSTEM_CLOCK), None, 1)
     with pytest.raises(SinkWriteError, match="second attempt"):
         write_in_drivers_transaction(iter(()), options, plan, with_copies=with_copies)
     assert waited == ([60.0] if with_copies else [])

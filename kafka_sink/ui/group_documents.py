@@ -1,0 +1,96 @@
+"""Consumer groups as documents, for the pages and the command line: the offsets of any group, and the sinks among them.
+
+It only sends requests that read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka_sink.client.blocking.admin import LATEST, AdminClient
+from kafka_sink.client.blocking.group_admin import GroupAdmin, GroupDescription, GroupMember
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import ApiError, AuthenticationError, BrokersUnreachableError
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.exactly_once.progress import latest_batch
+
+
+def sinks_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
+    """The topics whose offsets in the group are the progress of a sink, with its last batch."""
+    batches = {place.topic: latest_batch(each) for place, each in committed.items() if place.partition == 0}
+    now_s = SYSTEM_CLOCK.wall_ms() // 1000
+    return [
+        {
+            "topic": topic,
+            "last_batch": batch.version,
+            "writer": batch.writer,
+            "decided_s": batch.decided_s,
+            # The clock of the driver may be ahead.
+            "age_s": max(now_s - batch.decided_s, 0),
+        }
+        for topic, batch in batches.items()
+        if batch is not None
+    ]
+
+
+def group_documents(groups: GroupAdmin, topics: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Each of the groups with its partitions: committed offset, lag by the end offsets that *topics* knows, member; a
+    sink has no lag. A group that cannot be read is a document with its problem.
+
+    :raises ApiError: if no broker can be reached, or they refuse this client.
+    """
+    read: list[tuple[GroupDescription, Mapping[TopicPartition, OffsetAndMetadata], str]] = []
+    for name in names:
+        try:
+            read.append((groups.describe(name), groups.committed(name), ""))
+        except (BrokersUnreachableError, AuthenticationError):
+            raise
+        except ApiError as error:
+            read.append((GroupDescription(name, "unknown", "", -1, ()), {}, str(error)))
+    # Members assign themselves what they like, and topics come and go.
+    wanted = {place for group, committed, _ in read for place in (*committed, *_members_by_partition(group))}
+    ends = topics.offsets(wanted, LATEST, known_only=True) if wanted else {}
+    return [_group_document(group, committed, ends, problem) for group, committed, problem in read]
+
+
+def _members_by_partition(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
+    return {place: member for member in group.members for place in member.partitions}
+
+
+def _group_document(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    ends: Mapping[TopicPartition, int],
+    problem: str,
+) -> dict[str, Any]:
+    members = _members_by_partition(group)
+    sinks = sinks_of(committed)
+    without_lag = {sink["topic"] for sink in sinks}
+    entries = []
+    for place in sorted({*committed, *members}):
+        at = committed[place].offset if place in committed else None
+        end = None if place.topic in without_lag else ends.get(place)
+        member = members.get(place)
+        entries.append(
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "offset": at,
+                "end_offset": end,
+                "lag": None if at is None or end is None else max(end - at, 0),
+                "member": None if member is None else member.member_id,
+                "client": None if member is None else member.client_id,
+                "host": None if member is None else member.host,
+            }
+        )
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "members": len(group.members),
+        "sinks": sinks,
+        "partitions": entries,
+        "problem": problem,
+    }
