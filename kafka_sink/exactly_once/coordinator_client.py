@@ -1,26 +1,23 @@
 """The transaction requests that a driver sends: it can begin, describe and end transactions of other producers.
 
-A method that returns an exchange (see :mod:`kafka_sink.client.blocking.blocking`) sends nothing until the exchange is
-run; running it blocks the calling thread. Retriable errors are retried with backoff until the time-out; other errors
-are raised under Kafka's own code. The client caches the coordinator of each key and the cluster's nodes; all decisions
-are made by the protocols. The requests that change a transaction are the producer's, from
-:mod:`kafka_sink.client.requests.transactional_requests`.
-
-Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-98.
+The ``async`` methods are exchanges, see :mod:`kafka_sink.client.blocking.blocking`. Retriable errors are retried with
+backoff until the time-out; other errors are raised under Kafka's own code. All decisions are made by the protocols. The
+requests that change a transaction are the producer's, from :mod:`kafka_sink.client.requests.transactional_requests`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from kafka_sink.client.blocking.blocking import BlockingClient, Pause, RequestSpec, Round, cluster_request
-from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
-from kafka_sink.client.blocking.leader_requests import LeaderRequests
-from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
+from kafka_sink.client.blocking.blocking import BlockingClient
+from kafka_sink.client.blocking.cluster_requests import ClusterRequests
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.client.requests.admin_requests import OffsetFetch, describe_broker_config, visible_settings
+from kafka_sink.client.requests.admin_requests import OffsetFetch
 from kafka_sink.client.requests.transactional_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
@@ -30,51 +27,36 @@ from kafka_sink.client.requests.transactional_requests import (
 )
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import (
-    ApiError,
-    DisconnectError,
-    ErrorCode,
-    KafkaTimeoutError,
-    UnsupportedVersionError,
-    error_for,
-)
-from kafka_sink.common.model import (
-    TRANSACTION_VERSION_FEATURE,
-    ConsumerGroupMetadata,
-    Node,
-    OffsetAndMetadata,
-    TopicPartition,
-    TransactionVersion,
-)
+from kafka_sink.common.errors import ApiError, ErrorCode, error_for
+from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.common.threads import Thread, start_thread
 from kafka_sink.exactly_once.model import Memories
 from kafka_sink.exactly_once.transactions import OVERTAKEN, Transaction, TransactionDescription
 from kafka_sink.exactly_once.verification import TransactionVerification
-from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.metadata import TRANSACTION
-from kafka_sink.protocol.messages.transaction_admin import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from kafka_sink.protocol.schema import Struct
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _IN_FLIGHT: Final = 1000
+_SLICE_S: Final = 0.5
 
 #: Of an id that is fenced; the driver that follows asks for its own. Brokers accept it from anybody.
 _FENCE_TIMEOUT_MS: Final = 1000
 
-#: The metadata of a new topic reaches the brokers one after another, so a missing topic is looked up again after these
-#: pauses.
-_PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
+
+@contextmanager
+def unless_overtaken(transaction: Transaction, *also: ErrorCode) -> Iterator[None]:
+    """Within, nothing more happens if the id of *transaction* has another producer by now, or with the codes *also*."""
+    try:
+        yield
+    except ApiError as error:
+        if error.code not in OVERTAKEN and error.code not in also:
+            raise
+        _log.info("%s has another producer by now: %s", transaction.transactional_id, error)
 
 
-def _describing(transactional_ids: list[str]) -> RequestSpec:
-    request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
-    return RequestSpec(ApiKey.DESCRIBE_TRANSACTIONS, lambda version: request)
-
-
-class CoordinatorClient(CoordinatorRequests):
+class CoordinatorClient(ClusterRequests):
     """Use it as a context manager.
 
     :param properties: a configuration, or properties under Kafka's names, of which those for producers are ignored.
@@ -91,21 +73,14 @@ class CoordinatorClient(CoordinatorRequests):
         super().__init__(
             BlockingClient(config, client_id=client_id, timeout_ms=timeout_ms, clock=clock), timeout_ms, clock
         )
-        #: The nodes from the latest metadata; empty before the first metadata and after a lost connection to a node.
-        self._nodes: tuple[Node, ...] = ()
-        #: Questions to the leaders of partitions.
-        self.leaders = LeaderRequests(self._cluster, self.tries)
         #: What this process remembers of each sink, by the prefix of its ids.
         self.remembered = Memories()
-        self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
+        self._looking: Thread | None = None
+        self._verification = TransactionVerification(self._client, self.fetch_nodes, timeout_ms, clock)
 
-    # --- the cluster -------------------------------------------------------------------------------------------------
-
-    def transaction_version(self) -> TransactionVersion:
-        """The transaction version of the cluster now, from its finalized feature transaction.version."""
-        if not self._nodes:
-            self._fetch_nodes()
-        return TransactionVersion.of_level(self._client.feature_level(TRANSACTION_VERSION_FEATURE))
+    def learn(self, cluster: Cluster) -> None:
+        super().learn(cluster)
+        self.remembered.belong_to(cluster.cluster_id)
 
     def require_verification(self) -> None:
         """Return once every broker is known to verify transactions. Each broker is asked only from time to time.
@@ -113,50 +88,15 @@ class CoordinatorClient(CoordinatorRequests):
         :raises ExactlyOnceError: if some do not; the text names them and says what to do.
         :raises BrokersUnreachableError: if a broker did not answer.
         """
-        self._verification.require(self._nodes or self._fetch_nodes())
+        self._verification.require(self.nodes())
 
-    async def partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """The partitions with their leaders; empty if the topic does not exist or this client may not see it.
+    async def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """The description of each id; ids that no coordinator knows (any more) are omitted.
 
-        A topic that was just created may not be known to every broker yet, so the lookup is repeated.
+        :raises UnsupportedVersionError: if the brokers are older than 3.0.
         """
-        for pause_ms in _PAUSES_FOR_A_NEW_TOPIC_MS:
-            partitions = (await self._cluster([topic])).partitions_for_topic(topic)
-            if partitions:
-                return partitions
-            await Pause(pause_ms)
-        return (await self._cluster([topic])).partitions_for_topic(topic)
-
-    async def _cluster(self, topics: Sequence[str] | None) -> Cluster:
-        """Fetch the cluster with *topics* (None: all): from a known node first, so that other requests need not wait
-        for the choice of one, otherwise from any broker."""
-        spec, cluster_of = cluster_request(topics)
-        known = self._nodes[0] if self._nodes else None
-        (answer,) = await Round([(known, spec)], self.timeout_ms)
-        if known is not None and isinstance(answer, DisconnectError):
-            (answer,) = await Round([(None, spec)], self.timeout_ms)
-        if isinstance(answer, ApiError):
-            raise answer
-        cluster = cluster_of(answer)
-        self.remembered.belong_to(cluster.cluster_id)
-        self._nodes = cluster.nodes
-        return cluster
-
-    def _fetch_nodes(self) -> tuple[Node, ...]:
-        self.run(self._cluster([]))
-        return self._nodes
-
-    async def broker_setting(self, name: str) -> str | None:
-        """The value of a broker setting; None if the broker does not return it, for example without authorization or
-        because it does not offer DescribeConfigs."""
-        node = (await self._cluster([])).nodes[0]
-        request = describe_broker_config(node, name)
-        (answer,) = await Round([(node, RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda _: request))], self.timeout_ms)
-        if isinstance(answer, DisconnectError | UnsupportedVersionError):
-            return None
-        if isinstance(answer, ApiError):
-            raise answer
-        return visible_settings(answer).get(name)
+        states = await self.describe_transactions(transactional_ids)
+        return {name: TransactionDescription.of(state) for name, state in states.items()}
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
@@ -194,15 +134,11 @@ class CoordinatorClient(CoordinatorRequests):
 
         :raises ApiError: if the coordinator refuses for another reason.
         """
-        # The coordinator has begun the abort, or the transaction had ended.
-        ended = OVERTAKEN | {ErrorCode.CONCURRENT_TRANSACTIONS}
-        try:
-            await self.init_producer_id(
-                opened.transactional_id, _FENCE_TIMEOUT_MS, expected=opened, final=(ErrorCode.CONCURRENT_TRANSACTIONS,)
-            )
-        except ApiError as error:
-            if error.code not in ended:
-                raise
+        # With this code the coordinator has begun the abort, or the transaction had ended.
+        final = (ErrorCode.CONCURRENT_TRANSACTIONS,)
+        with unless_overtaken(opened, *final):
+            name = opened.transactional_id
+            await self.init_producer_id(name, _FENCE_TIMEOUT_MS, expected=opened, final=final)
 
     async def add_to_transaction(
         self, transaction: Transaction, partitions: Collection[TopicPartition], group: str | None = None
@@ -283,91 +219,31 @@ class CoordinatorClient(CoordinatorRequests):
         offsets = await self.ask(request, final=() if waits else (ErrorCode.UNSTABLE_OFFSET_COMMIT,))
         return {partition: offset for (_, partition), offset in offsets.items()}
 
-    # --- look --------------------------------------------------------------------------------------------------------
+    def in_background(self, look: Callable[[], T]) -> Callable[[], T | None]:
+        """Call *look*, which changes nothing, on a thread of its own. The function that is returned waits for its
+        result; None if it failed, could not begin, or was begun before a fork."""
+        found: list[T] = []
 
-    async def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """The description of each id; ids that no coordinator knows (any more) are omitted.
+        def run() -> None:
+            try:
+                found.append(look())
+            except Exception as error:
+                # Whoever needs it looks again.
+                _log.debug("a look ahead has failed: %s", error)
 
-        :raises UnsupportedVersionError: if the brokers are older than 3.0.
-        """
-        descriptions: dict[str, TransactionDescription] = {}
-        left = sorted(set(transactional_ids))
-        tries = self.tries()
-        while left:
-            await self.locate([(TRANSACTION, name) for name in left], tries)
-            by_node: dict[Node, list[str]] = {}
-            for name in left:
-                by_node.setdefault(self.coordinator((TRANSACTION, name)), []).append(name)
-            answers = await Round([(node, _describing(names)) for node, names in by_node.items()], tries.left_ms)
-            again: dict[str, ApiError] = {}
-            for names, answer in zip(by_node.values(), answers, strict=True):
-                if isinstance(answer, DisconnectError | KafkaTimeoutError):
-                    again |= dict.fromkeys(names, answer)
-                    continue
-                if isinstance(answer, ApiError):
-                    raise answer
-                assert isinstance(answer, DescribeTransactionsResponse)
-                for state in answer.transaction_states:
-                    code = ErrorCode.of(state.error_code)
-                    if code is ErrorCode.NONE:
-                        descriptions[state.transactional_id] = TransactionDescription.of(state)
-                    elif code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                        error = error_for(state.error_code, f"transactional id {state.transactional_id!r}")
-                        if not caller_reaction(ApiKey.DESCRIBE_TRANSACTIONS, code).is_retry:
-                            raise error
-                        again[state.transactional_id] = error
-            left = list(again)
-            if left:
-                self._forget((TRANSACTION, name) for name in left)
-                await tries.pause("DescribeTransactions", again[left[0]])
-        return descriptions
+        try:
+            thread = self._looking = start_thread("kafkalite-look", run)
+        except RuntimeError as error:
+            _log.debug("no thread for a look ahead: %s", error)
+            return lambda: None
 
-    async def list_ids(
-        self, states: Sequence[str] = (), pattern: str | None = None, producer_ids: Collection[int] = ()
-    ) -> list[str]:
-        """The ids whose transaction is in any of *states* (Kafka's names; empty means all), from all brokers that can
-        be reached: those that match the regular expression *pattern*, and with *producer_ids*, that have one of them.
-        Only brokers from 4.1 on apply patterns (KIP-1152), so the caller must filter the ids again."""
+        def result() -> T | None:
+            # In slices: an exception that another thread asks for wakes no lock.
+            while thread.is_alive():
+                thread.join(_SLICE_S)
+            return found[0] if found else None
 
-        def build(version: int) -> Struct:
-            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=sorted(producer_ids))
-            if version >= 2:
-                request.transactional_id_pattern = pattern
-            return request
-
-        spec = RequestSpec(ApiKey.LIST_TRANSACTIONS, build)
-        names: list[str] = []
-        listed: set[Node] = set()
-        is_one_lost = False
-        tries = self.tries()
-        if not self._nodes:
-            await self._cluster([])
-        # Another exchange may update the list of brokers while this one waits.
-        while nodes := [node for node in self._nodes if node not in listed]:
-            answers = await Round([(node, spec) for node in nodes], tries.left_ms)
-            listed.update(nodes)
-            refused: list[ApiError] = []
-            for node, answer in zip(nodes, answers, strict=True):
-                if isinstance(answer, DisconnectError):
-                    is_one_lost = True
-                    continue
-                if isinstance(answer, ApiError):
-                    raise answer
-                assert isinstance(answer, ListTransactionsResponse)
-                code = ErrorCode.of(answer.error_code)
-                if code is ErrorCode.NONE:
-                    names += [state.transactional_id for state in answer.transaction_states]
-                    continue
-                refused.append(error_for(code, f"ListTransactions of {node}"))
-                if not caller_reaction(ApiKey.LIST_TRANSACTIONS, code).is_retry:
-                    raise refused[-1]
-                # The broker is loading the transactions that it coordinates, and does not list them yet.
-                listed.remove(node)
-            if refused:
-                await tries.pause("ListTransactions", refused[0])
-        if is_one_lost:
-            self._nodes = ()
-        return names
+        return result
 
     def rest(self, idle_ms: int) -> None:
         """Close all connections until the next request, unless there was one within *idle_ms*. Any thread but one that
@@ -376,6 +252,8 @@ class CoordinatorClient(CoordinatorRequests):
 
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""
+        if self._looking is not None:
+            self._looking.join(_SLICE_S)
         self._client.close()
 
     def __enter__(self) -> CoordinatorClient:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -267,6 +267,9 @@ class Remembered:
     ends: Mapping[TopicPartition, int] | None = None
     recent_ids: tuple[str, ...] = ()
     turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    #: How many batches this process has planned, and what waits for the look ahead that was begun after the last one.
+    planned: int = 0
+    ahead: Callable[[], Any] | None = None
 
 
 class Memories:

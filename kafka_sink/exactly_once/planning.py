@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafka_sink.client.blocking.blocking import Pause
 from kafka_sink.common.bounded import known_number
@@ -26,7 +26,6 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
-    Log,
     LostEndError,
     OutdatedProgressError,
     Plan,
@@ -62,6 +61,21 @@ _IDS_OF_A_TASK: Final = 8
 #: that the second plan is enough unless that one is replaced, too.
 _PLANS: Final = 3
 
+#: How many batches a process plans before it looks ahead.
+PLANNED_ALONE: Final = 1
+#: How long what was seen ahead may begin a batch, ms. A batch that comes later can wait for a look of its own.
+AHEAD_VALID_MS: Final = 10_000
+#: The pause before each look ahead: the markers of the batch may still be on their way.
+LOOKS_AHEAD_MS: Final = (0, 2, 4, 8)
+
+
+class Seen(NamedTuple):
+    """The first look of a plan, begun at *at_ms* for batches as *wanted*."""
+
+    situation: Situation
+    at_ms: int
+    wanted: object
+
 
 def plan_batch(
     driver: SinkDriver,
@@ -91,10 +105,14 @@ def plan_batch(
     """
     try:
         with explained(driver.id), driver.turn():
+            ahead, driver.remembered.ahead = driver.remembered.ahead, None
+            planner = Planner(driver, with_rows=with_rows)
+            seen = None if ahead is None else ahead()
             for _ in range(_PLANS - 1):
                 with suppress(OutdatedProgressError):
-                    return Planner(driver, with_rows=with_rows).plan(writer, version, accepted)
-            return Planner(driver, with_rows=with_rows).plan(writer, version, accepted)
+                    return planner.plan(writer, version, accepted, seen)
+                planner, seen = Planner(driver, with_rows=with_rows), None
+            return planner.plan(writer, version, accepted, seen)
     except UnsupportedVersionError as error:
         # The error's own advice, to upgrade, helps nobody whose brokers are a service.
         missing, _, _ = str(error).partition("; ")
@@ -113,6 +131,19 @@ def plan_batch(
         raise
 
 
+def look_ahead(driver: SinkDriver, *, with_rows: bool = False) -> None:
+    """Observe the sink for the next batch, while the caller goes on; called when this process has committed a batch.
+
+    A look that shows this process's own commit is as good as a later one: whoever fences after it stops this driver at
+    TxnOffsetCommit, at the latest. The next :func:`plan_batch` waits for it. Any other look is forgotten. A process
+    that has planned only one batch of the sink may never plan another one, and does not look.
+    """
+    remembered = driver.remembered
+    if remembered.planned > PLANNED_ALONE:
+        planner = Planner(driver, with_rows=with_rows)
+        remembered.ahead = driver.client.in_background(planner.seen_ahead)
+
+
 class Planner:
     """One plan of a batch of the sink of *driver*; *with_rows* as in :func:`plan_batch`."""
 
@@ -121,8 +152,7 @@ class Planner:
         self._client = driver.client
         # The sink may have been used with the other protocol before this process began.
         self._with_rows = with_rows or not driver.remembered.logs
-        self._partition_count = 0
-        self._logs: frozenset[Log] = frozenset()
+        self._wanted = (self._with_rows, driver.wanted)
         self._begun_ms = driver.clock.monotonic_ms()
         self._pauses = 0
         self._is_logged = False
@@ -147,9 +177,26 @@ class Planner:
             Move.STOP_TORN: self._stop,
         }
 
-    def plan(self, writer: str | None, version: int | None, accepted: int | None) -> Plan:
-        """The plan, after all moves before it. Raises as :func:`plan_batch`."""
-        situation = self._observe(writer, version, accepted)
+    def seen_ahead(self) -> Seen | None:
+        """What was seen of the sink, if it is the commit of this process's last batch and nothing else."""
+        for pause_ms in LOOKS_AHEAD_MS:
+            if pause_ms:
+                self._client.run(_paused(pause_ms))
+            seen = self._observe()
+            if next_move(seen.situation) is Move.DESCRIBE:
+                seen = seen._replace(situation=self._describe(seen.situation))
+            if next_move(seen.situation) is Move.FOLLOW:
+                return seen
+        return None
+
+    def plan(self, writer: str | None, version: int | None, accepted: int | None, seen: Seen | None) -> Plan:
+        """The plan, after all moves before it; it begins with what was *seen* ahead, if anything. Raises as
+        :func:`plan_batch`."""
+        now_ms = self._driver.clock.monotonic_ms()
+        if seen is None or seen.wanted != self._wanted or now_ms - seen.at_ms > AHEAD_VALID_MS:
+            seen = self._observe()
+        self._client.require_verification()
+        situation = replace(seen.situation, writer=writer, batch_version=version, accepted=accepted)
         while (move := next_move(situation)) not in LAST_MOVES:
             _log.debug("sink %s: %s", self._driver.id, move.name)
             situation = self._moves[move](situation)
@@ -162,6 +209,7 @@ class Planner:
         remembered = self._driver.remembered
         if move is not Move.SKIP:
             remembered.driver, remembered.ends = plan.driver, None
+            remembered.planned += 1
         recent = dict.fromkeys([*situation.decided_ids, *remembered.recent_ids])
         are_few = len(situation.decided_ids) * _IDS_OF_A_TASK <= _MOST_RECENT_IDS
         remembered.recent_ids = tuple(recent)[:_MOST_RECENT_IDS] if are_few else ()
@@ -179,17 +227,17 @@ class Planner:
             timeout_ms,
             Moment.now(self._driver.clock),
             s.progress,
-            self._partition_count,
+            s.partition_count,
             is_unsure=s.batch is Batch.FORGOTTEN,
             two_phase=self._driver.two_phase,
         )
 
     # --- observe -----------------------------------------------------------------------------------------------------
 
-    def _observe(self, writer: str | None, version: int | None, accepted: int | None) -> Situation:
+    def _observe(self) -> Seen:
         """The first look, before the fence: the tasks of a newer driver begin after its fence, so none of the open
         transactions is theirs. It changes nothing."""
-        driver, remembered = self._driver, self._driver.remembered
+        driver, remembered, at_ms = self._driver, self._driver.remembered, self._driver.clock.monotonic_ms()
         name, recent = driver_id(driver.id), remembered.recent_ids
         own_ends = remembered.ends if self._with_rows else {}
         partitions, others, (progress, is_stable), left_open, described, behind = self._client.together(
@@ -203,14 +251,10 @@ class Planner:
         last = described.get(name)
         decided = () if progress is None else progress.transactions
         is_known = all(each.transactional_id in recent for each in decided)
-        self._partition_count, self._logs = len(partitions), logs_of(partitions) | others
-        self._client.require_verification()
-        return Situation(
+        logs = logs_of(partitions) | others
+        situation = Situation(
             self._client.transaction_version(),
             driver.wanted_timeout_ms,
-            writer=writer,
-            batch_version=version,
-            accepted=accepted,
             own=remembered.driver,
             last=last,
             progress=progress,
@@ -220,9 +264,12 @@ class Planner:
             is_in_order=last is not None and driver.is_own_commit(last) and own_ends is not None and not behind,
             left_open=tuple(left_open),
             described=described if decided and is_known else None,
-            has_new_leaders=not self._logs <= remembered.logs,
+            has_new_leaders=not logs <= remembered.logs,
             needs_two_phase=driver.two_phase and not remembered.has_two_phase,
+            partition_count=len(partitions),
+            logs=logs,
         )
+        return Seen(situation, at_ms, self._wanted)
 
     def _see(self, s: Situation) -> Situation:
         """*s* with the driver's id as it is described now, and the progress as it is read after that."""
@@ -348,7 +395,7 @@ class Planner:
         return replace(s, left_open=())
 
     def _search(self, s: Situation) -> Situation:
-        self._client.run(self._driver.search(self._logs, s.version))
+        self._client.run(self._driver.search(s.logs, s.version))
         return replace(s, has_new_leaders=False)
 
     # --- stop --------------------------------------------------------------------------------------------------------
@@ -360,7 +407,8 @@ class Planner:
             assert progress is not None and s.writer is not None
             require_writer(self._driver.id, progress, s.writer)
         if move is Move.STOP_FENCED:
-            raise self._driver.fenced("its fence is not the last one")
+            why = "its fence is not the last one"
+            raise self._driver.fenced(why)
         if move is Move.STOP_TORN:
             assert progress is not None and s.outcomes is not None
             raise torn(progress, s.outcomes)

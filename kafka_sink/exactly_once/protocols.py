@@ -6,10 +6,8 @@ be grouped by partition first.
 
 "Parallel" (:class:`ParallelSink`): each task writes in its own transaction, and rows need not move between tasks. The
 decision is one small transaction of the driver. After it, this driver or the next one commits the tasks' transactions.
-Attempts that are not part of the decision are never committed. If all drivers stay down for longer than what is left of
-transaction.timeout.ms exactly between decision and commit (milliseconds apart), the brokers abort the remaining
-transactions, which is raised as TornBatchError. With two-phase commit (KIP-939) they wait for a driver however long
-that takes.
+Attempts that are not part of the decision are never committed. If no driver does so within transaction.timeout.ms, the
+brokers abort the remaining transactions (TornBatchError); with two-phase commit (KIP-939) they wait for a driver.
 
 Used on the driver, by one thread at a time.
 """
@@ -39,7 +37,7 @@ from kafka_sink.exactly_once.model import (
     UndecidedError,
     explained,
 )
-from kafka_sink.exactly_once.planning import plan_batch, torn
+from kafka_sink.exactly_once.planning import look_ahead, plan_batch, torn
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.situation import Batch, outcome_of
 from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
@@ -79,13 +77,12 @@ class AtomicSink:
     ) -> Outcome:
         """Write *version* and commit it, in up to *attempts* attempts. Each attempt starts from the beginning.
 
-        :param offsets: identifies the rows of *version*, if they are known.
-        :raises FencedError: if another driver has taken over the sink.
-        :raises SinkWriteError: if *write_rows* raises it.
-        :raises ExactlyOnceError: if the batch could not be written; none of its rows will ever be visible.
-
         Only an AttemptError of *write_rows* is followed by another attempt. Everything else that it raises, also an
         interrupt, is raised at once, with the transaction aborted.
+
+        :param offsets: identifies the rows of *version*, if they are known.
+        :raises FencedError: if another driver has taken over the sink.
+        :raises ExactlyOnceError: if the batch could not be written; none of its rows will ever be visible.
         """
         failures: list[str] = []
         with self._driver.turn():
@@ -105,6 +102,7 @@ class AtomicSink:
                         raise
                     return Outcome(0, plan.skipped(version))
                 else:
+                    look_ahead(self._driver, with_rows=True)
                     return Outcome(attempt)
         if not failures:
             raise ValueError(f"attempts must be at least 1, not {attempts}")
@@ -142,9 +140,8 @@ class AtomicSink:
             return False
         if described is None or described.transaction == plan.driver:
             return False
-        timed_out = replace(plan.driver, epoch=plan.driver.epoch + 1)
         is_aborted = described.state in ("PrepareAbort", "CompleteAbort")
-        return not (is_aborted and described.transaction == timed_out)
+        return not (is_aborted and described.transaction == replace(plan.driver, epoch=plan.driver.epoch + 1))
 
     def _give_up(self, plan: Plan) -> None:
         """Abort at once, so that readers need not wait. If this fails, the next plan aborts the transaction."""
@@ -169,11 +166,10 @@ class AtomicSink:
                 f"batch {version} was not committed: the brokers aborted its transaction, most likely after "
                 f"{plan.timeout_ms} ms (kafka.transaction.timeout.ms); make the batches smaller if this is repeated"
             ) from error
-        except KafkaError:
-            raise
-        except BaseException:
-            # What was decided before stays decided.
-            self._give_up(plan)
+        except BaseException as error:
+            if not isinstance(error, KafkaError):
+                # What was decided before stays decided.
+                self._give_up(plan)
             raise
 
     def commit(self, plan: Plan, version: int, writer: str, rows: Sequence[TaskRows]) -> None:
@@ -330,6 +326,11 @@ class ParallelSink:
         if losers:
             self._abort_losers(plan.after(progress), losers)
 
+    def look_ahead(self) -> None:
+        """Begin to look for the next batch, if this process plans it; see
+        :func:`~kafka_sink.exactly_once.planning.look_ahead`."""
+        look_ahead(self._driver)
+
     def give_up(self, plan: Plan) -> None:
         """Abort the batch of *plan* at once, so that readers need not wait for what its tasks have written. Its tasks
         have ended, and its driver has proposed nothing. If this fails, the next plan aborts it."""
@@ -360,8 +361,7 @@ class ParallelSink:
         if plan.two_phase:
             return None
         age_ms = plan.planned.elapsed_ms(self._driver.clock)
-        margin_ms = min(_MOST_MARGIN_MS, plan.timeout_ms // 10)
-        if age_ms <= plan.timeout_ms - margin_ms:
+        if age_ms <= plan.timeout_ms - min(_MOST_MARGIN_MS, plan.timeout_ms // 10):
             return None
         return (
             f"it took {age_ms} ms, and transactions may stay open for {plan.timeout_ms} ms "
@@ -376,13 +376,10 @@ class ParallelSink:
             known = descriptions.get(each.transaction.transactional_id)
             if known is None:
                 return f"the brokers do not know the transaction {each.transaction}"
-            if known.transaction != each.transaction or not known.is_ongoing:
-                return (
-                    f"the transaction {each.transaction} is {known.state}, and its producer is now {known.transaction}"
-                )
+            state, now = known.state, known.transaction
+            if now != each.transaction or not known.is_ongoing:
+                return f"the transaction {each.transaction} is {state}, and its producer is now {now}"
             if known.partitions != each.partitions:
-                return (
-                    f"the transaction {each.transaction} has rows in {sorted(map(str, known.partitions))}, but its "
-                    f"task wrote to {sorted(map(str, each.partitions))}"
-                )
+                there, expected = (sorted(map(str, places)) for places in (known.partitions, each.partitions))
+                return f"the transaction {each.transaction} has rows in {there}, but its task wrote to {expected}"
         return None

@@ -6,8 +6,7 @@ is either fenced or names one exact transaction. Which steps a batch takes, and 
 of :mod:`~kafka_sink.exactly_once.situation` and by the two protocols.
 
 A broker that dies at the wrong moment may never write the markers of a transaction, although its coordinator says that
-it is complete (KAFKA-20734). Its rows stay open in the partition, and the next marker of the same producer id decides
-about them as well: a commit makes rows of an aborted batch visible, an abort hides rows of a committed one. So what is
+it is complete (KAFKA-20734). The next marker of the same producer id then decides about its rows as well. So what is
 missing is written again first: the partitions are added to a transaction of the same id, without writing to them, and
 that one is ended. This needs no permission that the sink does not have.
 """
@@ -25,7 +24,7 @@ from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient, unless_overtaken
 from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
     FencedError,
@@ -42,7 +41,6 @@ from kafka_sink.exactly_once.transactions import (
     COMPLETING_MS,
     FENCED,
     NO_RECORD_MS,
-    OVERTAKEN,
     Transaction,
     TransactionDescription,
     driver_id,
@@ -97,6 +95,8 @@ class SinkDriver:
         self.two_phase = two_phase
         self._topics = None if topics is None else {progress_topic, *topics}
         self._timeout_ms = timeout_ms
+        #: Two drivers with the same see the same of the sink.
+        self.wanted = (timeout_ms, two_phase, self._topics)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -286,7 +286,8 @@ class SinkDriver:
         (code,) = self.client.run(self.client.end([plan.driver], plan.transaction_version, commit=True)).values()
         if code in FENCED:
             # An answer may have been lost, and a newer driver may have taken over before the retry.
-            raise self.fenced(f"{code.name}; it knows whether batch {progress.version} was committed before")
+            why = f"{code.name}; it knows whether batch {progress.version} was committed before"
+            raise self.fenced(why)
         if code is not ErrorCode.NONE:
             raise UndecidedError(
                 f"batch {progress.version} was not committed: the brokers aborted its transaction ({code.name}), "
@@ -350,9 +351,8 @@ class SinkDriver:
         Nothing happens if the id has another producer by now.
 
         Until the next InitProducerId, the coordinator's description of an id at rest proves how its transaction ended.
-        A commit that is written again would be forgotten in between, so it is recorded in the id itself, by a time-out
-        that no other transaction has (``COMPLETING_MS``); whoever finds it goes on with the commit. Two drivers may do
-        this at the same time, because every request names the exact epoch that was found.
+        A commit that is written again is recorded in the id itself, by a time-out that no other transaction has
+        (``COMPLETING_MS``). Two drivers may do this at the same time: every request names the exact epoch.
         """
         group = self.name if with_group else None
         _log.warning(
@@ -362,8 +362,8 @@ class SinkDriver:
             known.transaction,
             ", ".join([*map(str, sorted(places)), *([f"the offsets of group {group!r}"] if with_group else ())]),
         )
-        try:
-            transaction = known.transaction
+        transaction = known.transaction
+        with unless_overtaken(transaction):
             if commit and not known.is_repair:
                 if transaction.transactional_id == driver_id(self.id):
                     # Late fences of two frozen drivers could abort the transaction that writes the commit again, and
@@ -375,19 +375,11 @@ class SinkDriver:
                 )
             await self.client.add_to_transaction(transaction, places, group)
             await self.client.end([transaction], transaction_version, commit=commit)
-        except ApiError as error:
-            if error.code not in OVERTAKEN:
-                raise
-            _log.info("%s has another producer by now: %s", known.transaction.transactional_id, error)
 
     async def clear_record(self, record: Transaction) -> None:
         """Record that no commit is lost, unless another driver has changed *record*."""
-        try:
+        with unless_overtaken(record):
             await self.client.init_producer_id(record.transactional_id, NO_RECORD_MS, expected=record)
-        except ApiError as error:
-            if error.code not in OVERTAKEN:
-                raise
-            _log.info("%s has another producer by now: %s", record.transactional_id, error)
 
     async def search(self, logs: frozenset[Log], transaction_version: TransactionVersion) -> None:
         """Write ends of tasks' transactions that the brokers have lost, so that readers need not wait for them.

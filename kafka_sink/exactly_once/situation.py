@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import Progress
+from kafka_sink.exactly_once.model import Log, Progress
 from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription
 
 #: Open transactions of one producer id, by partition.
@@ -115,7 +115,8 @@ class Situation:
 
     *own* is the driver's transaction of the batch that this process planned last. *fence* is the transaction that this
     plan's InitProducerId has begun, and *fenced_after* the one that was described before. *is_proven*: behind an
-    accepted write, *progress* was the latest one, and no newer driver was there when *left_open* was listed.
+    accepted write, *progress* was the latest one, and no newer driver was there when *left_open* was listed. *logs* are
+    those that rows go to, and *partition_count* the partitions of the progress topic.
     """
 
     version: TransactionVersion
@@ -142,6 +143,8 @@ class Situation:
     is_proven: bool = False
     has_new_leaders: bool = False
     needs_two_phase: bool = False
+    partition_count: int = 0
+    logs: frozenset[Log] = frozenset()
 
     @property
     def fence_state(self) -> Fence:

@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.connection.api_versions import api_versions_request
-from kafka_sink.client.requests.admin_requests import describe_broker_config
+from kafka_sink.client.blocking.blocking import BlockingClient
+from kafka_sink.client.blocking.cluster_requests import versions_and_setting
 from kafka_sink.common.clock import Clock, end_of
 from kafka_sink.common.errors import (
     ApiError,
@@ -99,7 +98,7 @@ class TransactionVerification:
         deadline_ms = end_of(self._timeout_ms, self._clock)
         while unknown := [node for node in nodes if not self._is_known(node)]:
             left_ms = deadline_ms - self._clock.monotonic_ms()
-            answers = versions_and_setting(self._client, unknown, max(left_ms, 1))
+            answers = versions_and_setting(self._client, unknown, max(left_ms, 1), SETTING)
             findings = {node: verification_of(*pair) for node, pair in answers.items()}
             _refuse(findings)
             self._warn_of([node for node, finding in findings.items() if finding is Verification.MAY_VERIFY])
@@ -133,26 +132,8 @@ class TransactionVerification:
             )
 
 
-#: Asks a broker for its API versions.
-VERSIONS_REQUEST: Final = RequestSpec(ApiKey.API_VERSIONS, api_versions_request)
-
-
-def versions_and_setting(
-    client: BlockingClient, nodes: Sequence[Node], timeout_ms: int, name: str = SETTING
-) -> dict[Node, tuple[Struct | ApiError, Struct | ApiError]]:
-    """What each of *nodes*, all asked at once, answers to :data:`VERSIONS_REQUEST` and about its setting *name*. One
-    connection to each is enough."""
-
-    def setting_of(node: Node) -> RequestSpec:
-        return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: describe_broker_config(node, name), is_behind=True)
-
-    requests = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_of(node))]
-    answers = client.request_all(requests, timeout_ms=timeout_ms)
-    return dict(zip(nodes, zip(answers[::2], answers[1::2], strict=True), strict=True))
-
-
 def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> Answer:
-    """The finding from a broker's answers in :func:`versions_and_setting`.
+    """The finding from a broker's answers in :func:`~kafka_sink.client.blocking.cluster_requests.versions_and_setting`.
 
     :raises ApiError: if an answer is another error than a lost connection or a missing version.
     """

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar, cast
 
 from kafka_sink.client.blocking.blocking import RequestSpec
+from kafka_sink.client.blocking.cluster_requests import VERSIONS_REQUEST, versions_and_setting
 from kafka_sink.client.connection.api_versions import NodeApiVersions
 from kafka_sink.client.requests.admin_requests import describe_broker_config
 from kafka_sink.client.requests.outcomes import only_one
@@ -31,11 +32,9 @@ from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.transactions import PROCESS_BYTES, driver_id, sink_id, writer_id
 from kafka_sink.exactly_once.verification import (
     SETTING,
-    VERSIONS_REQUEST,
     Answer,
     Verification,
     verification_of,
-    versions_and_setting,
 )
 from kafka_sink.preflight.connection_steps import BROKERS, CLUSTER, ConnectionSteps
 from kafka_sink.preflight.findings import Finding, Status, Step
@@ -147,7 +146,7 @@ class ExactlyOnceSteps:
 
     def _verify_transactions(self) -> Sequence[Finding]:
         connection = self._connection
-        answers = versions_and_setting(connection.client, connection.nodes, connection.timeout_ms)
+        answers = versions_and_setting(connection.client, connection.nodes, connection.timeout_ms, SETTING)
         return [_verification(node, verification_of(*pair)) for node, pair in answers.items()]
 
     def _check_timeout(self) -> Sequence[Finding]:

@@ -299,6 +299,7 @@ class _Write:
         current = sink.commit(plan, version, writer, written, numbers=self.numbers, records_empty=True)
         if current is not None:
             return _Result([], 0, written_ms, current.skipped(version))
+        sink.look_ahead()
         return _Result(outcomes, 1, written_ms)
 
     def _atomically(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:

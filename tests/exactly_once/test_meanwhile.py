@@ -10,9 +10,12 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.acl import AclBinding, AclOperation, PatternType, ResourceType
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.exactly_once import coordinator_client, planning
 from kafka_sink.exactly_once.model import BatchNumbering, ProgressError, UndecidedError
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from tests.exactly_once.conftest import LaterClock
 from tests.exactly_once.world import PARTITIONS, World
 from tests.support.secure_cluster import guarded_cluster
@@ -51,6 +54,70 @@ def written_again(world: World, protocol: str, *versions: int) -> None:
         world.write_while(protocol, version, "", lambda: None)
     expected = [b"%d-%s" % (version, row) for version in range(versions[-1] + 1) for row in (b"a", b"b")]
     assert found(world) == expected
+
+
+# --- between two batches ----------------------------------------------------------------------------------------------
+
+
+def three_batches(world: World, protocol: str) -> None:
+    """The driver has seen ahead that nothing has happened since."""
+    for version in range(3):
+        world.write_while(protocol, version, "", lambda: None)
+    assert world.steps.remembered.ahead is not None
+    assert world.steps.remembered.ahead() is not None
+
+
+@pytest.mark.behaviour("Exactly once: plan", "What was seen ahead begins only the batch that it fits")
+@pytest.mark.parametrize("meanwhile", ["nothing", "a while", "other options", "another protocol"])
+def test_what_was_seen_ahead_begins_only_what_it_fits(
+    world: World, protocol: str, meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_batches(world, protocol)
+    looks: list[str] = []
+    partitions = world.client.partitions
+
+    async def noted(topic: str) -> tuple[PartitionInfo, ...]:
+        looks.append(topic)
+        return await partitions(topic)
+
+    monkeypatch.setattr(world.client, "partitions", noted)
+    monkeypatch.setattr(world.client, "in_background", lambda look: None)
+    if meanwhile == "a while":
+        monkeypatch.setattr(planning, "AHEAD_VALID_MS", -1)
+    elif meanwhile == "other options":
+        world.use(SinkDriver(world.client, world.topic, world.topic, timeout_ms=30_000))
+    elif meanwhile == "another protocol":
+        protocol = next(each for each in PROTOCOLS if each != protocol)
+    world.write_while(protocol, 3, "", lambda: None)
+    assert bool(looks) == (meanwhile != "nothing")
+    written_again(world, protocol, 4)
+
+
+@pytest.mark.behaviour("Exactly once: plan", "What was seen ahead begins only the batch that it fits")
+def test_batches_are_written_where_no_thread_begins(
+    world: World, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(coordinator_client, "start_thread", refuse)
+    for version in range(3):
+        world.write_while(protocol, version, "", lambda: None)
+    assert len(found(world)) == 6
+
+
+@pytest.mark.behaviour("Exactly once: plan", "A driver that fences behind a look ahead stops the one that has looked")
+@pytest.mark.parametrize("writes", [False, True])
+def test_fence_behind_a_look_ahead_stops_its_driver(world: World, protocol: str, writes: bool) -> None:
+    three_batches(world, protocol)
+    newer = World(world.bootstrap, world.topic)
+    if writes:
+        newer.write_while(protocol, 3, "", lambda: None)
+    else:
+        newer.client.run(newer.steps.fence())
+    newer.client.close()
+    assert tried(world, protocol, 3, "", lambda: None)
+    written_again(world, protocol, 3, 4)
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from kafka_sink import ProducerRecord
+from kafka_sink.client.blocking import cluster_requests
 from kafka_sink.client.blocking.blocking import BlockingClient, Pause, RequestSpec, Round, cluster_request
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.errors import UnwritableRowsError
-from kafka_sink.exactly_once import coordinator_client
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
     AttemptError,
@@ -185,7 +185,7 @@ def test_driver_remembers_nothing_of_another_cluster(world: World, monkeypatch: 
 
         return spec, elsewhere
 
-    monkeypatch.setattr(coordinator_client, "cluster_request", after_a_move)
+    monkeypatch.setattr(cluster_requests, "cluster_request", after_a_move)
     # The epoch after its own batch would be the next one.
     assert world.parallel.plan(QUERY).driver.epoch == last.epoch + 2
 

@@ -199,8 +199,6 @@ OTHERS: Final = (
     "is for a transaction for each task",
     "a topic is a log and cannot be replaced",
     "the write has no plan",
-    "this principal may not write to topic",
-    "is not present in metadata after",
     "the write was cancelled ()",
     "do not all belong to version",
     "did not complete, because a task failed",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,13 +24,17 @@ from tests.exactly_once.world import PARTITIONS, World
 _ROWS: Final = "Produce"
 #: So many that all ids of the tasks are used again.
 _BATCHES: Final = 14
+_APART: Final = "`writeStream`"
+_WAYS: Final = {_APART: "parallel", "`foreach_batch`, `atomic=False`": "parallel", "`foreach_batch`": "atomic"}
 
 
 class Trace:
-    """The rounds of requests that a client sends: those of one round are in flight together."""
+    """The rounds of requests that a client sends: those of one round are in flight together. Those that are sent on
+    another thread are *ahead*, for the next batch."""
 
     def __init__(self) -> None:
         self.rounds: list[list[str]] = []
+        self.ahead: list[list[str]] = []
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
@@ -38,7 +43,8 @@ class Trace:
         def recording(
             client: BlockingClient, requests: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int | None = None
         ) -> list[Struct | ApiError]:
-            self.rounds.append([_name(spec) for _, spec in requests])
+            is_ahead = threading.current_thread() is not threading.main_thread()
+            (self.ahead if is_ahead else self.rounds).append([_name(spec) for _, spec in requests])
             return request_all(client, requests, timeout_ms=timeout_ms)
 
         with mock.patch.object(BlockingClient, "request_all", recording):
@@ -51,19 +57,26 @@ def _name(spec: RequestSpec) -> str:
 
 
 def batch_trace() -> str:
-    """A table for each protocol: a batch of two tasks that follows others of the same processes, in transaction version
-    2, on a cluster of one broker."""
-    return "\n".join(_table(protocol) for protocol in ("parallel", "atomic"))
+    """A table for each way to write: a batch of two tasks that follows others of the same processes, in transaction
+    version 2, on a cluster of one broker."""
+    return "\n".join(_table(*way) for way in _WAYS.items())
 
 
-def _table(protocol: str) -> str:
+def _table(way: str, protocol: str) -> str:
     trace = Trace()
     with EmbeddedCluster(nodes=1) as cluster:
         cluster.create_topic("rows", partitions=PARTITIONS)
         world = World(cluster.bootstrap_servers, "rows")
+
+        def write(version: int) -> None:
+            world.write_batch(protocol, version, b"a", b"b")
+            if protocol == "parallel" and way != _APART:
+                world.parallel.look_ahead()
+
         try:
             for version in range(_BATCHES):
-                world.write_batch(protocol, version, b"a", b"b")
+                write(version)
+            _await_look(world)
             send = world.send
             with trace.recorded(), mock.patch.object(world, "send") as sending:
 
@@ -73,17 +86,27 @@ def _table(protocol: str) -> str:
                         send(*arguments)  # type: ignore[arg-type]
 
                 sending.side_effect = sent
-                world.write_batch(protocol, _BATCHES, b"a", b"b")
+                write(_BATCHES)
+                _await_look(world)
         finally:
             world.client.close()
-    rows = [
-        " · ".join(f"{n} × {name}" if n > 1 else name for name, n in Counter(each).items()) for each in trace.rounds
-    ]
+    rows = [_row(each) for each in trace.rounds]
     # Here the tasks run one after the other, and ask where their rows end, which real ones read from the answers.
     tasks = [place for place, row in enumerate(rows) if row == _ROWS]
     rows[tasks[0] : tasks[-1] + (2 if protocol == "parallel" else 1)] = [f"{_ROWS}, in each task"]
-    lines = [f"| {protocol} | requests in flight together |", "| ---: | --- |"]
-    return "\n".join([*lines, *(f"| {number} | {row} |" for number, row in enumerate(rows, 1)), ""])
+    lines = [f"| {way} | requests in flight together |", "| ---: | --- |"]
+    lines += [f"| {number} | {row} |" for number, row in enumerate(rows, 1)]
+    lines += [f"| for the next batch | {_row(each)} |" for each in trace.ahead[:1]]
+    return "\n".join([*lines, ""])
+
+
+def _await_look(world: World) -> None:
+    if world.steps.remembered.ahead is not None:
+        world.steps.remembered.ahead()
+
+
+def _row(names: Sequence[str]) -> str:
+    return " · ".join(f"{n} × {name}" if n > 1 else name for name, n in Counter(names).items())
 
 
 if __name__ == "__main__":

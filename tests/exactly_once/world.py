@@ -147,6 +147,7 @@ class World:
                 written.append(self.write_task(plan, version, rows[1]))
                 moments["written"]()
                 self.parallel.commit(plan, version, QUERY, written)
+                self.parallel.look_ahead()
                 return rows
 
             def write_rows(plan: Plan) -> list[TaskRows]:

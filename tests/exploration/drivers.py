@@ -18,7 +18,7 @@ from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once import writing
+from kafka_sink.exactly_once import planning, writing
 from kafka_sink.exactly_once.accepting import accept, standing
 from kafka_sink.exactly_once.model import (
     AttemptError,
@@ -187,6 +187,14 @@ class Client:
             self._pause()
             if self.clock.now_ms > 4 * self.timeout_ms:
                 raise error_for(ErrorCode.REQUEST_TIMED_OUT, str(request))
+
+    def in_background(self, look: Callable[[], T]) -> Callable[[], T | None]:
+        """Look at once: what happens until the next batch begins is not seen."""
+        try:
+            found = look()
+        except KafkaError:
+            return lambda: None
+        return lambda: found
 
     # --- what the protocols ask --------------------------------------------------------------------------------------
 
@@ -380,10 +388,16 @@ def driver_of(settings: Settings, life: int, accepts: int | None = None) -> Told
     return Told(partial(run_driver, settings, life) if accepts is None else partial(run_operator, settings, accepts))
 
 
-# So that ids are used again in a few batches.
+# So that ids are used again in a few batches, and one look ahead follows each batch that is not the only one.
 @mock.patch.object(writing, "FEWEST_IDS", 0)
+@mock.patch.object(planning, "LOOKS_AHEAD_MS", (0,))
 def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
     """Write all batches, each in two tasks; those that are committed are skipped."""
+    with mock.patch.object(planning, "PLANNED_ALONE", int(len(settings.numbers) == 1)):
+        return _written(settings, life, answer)
+
+
+def _written(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
     places = (False, True) if settings.others == "two clusters" else (False,)
     clients: list[Any] = [Client(answer, settings, elsewhere=each) for each in places]
     drivers = [_steps_of(each, settings, life) for each in clients]
@@ -495,3 +509,5 @@ def _write_in_parallel(
             ids.wrote(plan.sink, transaction, {place: client.end_of(task)})
         written.append(WrittenTransaction(transaction, frozenset({place})))
     ParallelSink(committer).commit(plan, batch, _WRITER, written, numbers=numbers)
+    if planner is committer:
+        ParallelSink(committer).look_ahead()
