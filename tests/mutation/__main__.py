@@ -88,7 +88,7 @@ TARGETS: Final = {
 EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("situation", "element LogTransaction"): "a type",
     ("situation", "element TopicPartition"): "a type",
-    ("situation", ": 0 -> 1"): "the time-out before the fence, which nothing reads",
+    ("situation", ": 0 -> 1"): "the time-out before the fence, and the partitions before a look, which nothing reads",
 }
 
 
