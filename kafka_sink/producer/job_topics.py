@@ -7,7 +7,7 @@ Called on the driver, in its thread. An existing topic is never changed. The ``a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kafka_sink.client.blocking.admin import BROKER_DEFAULT, AdminClient
 from kafka_sink.client.blocking.blocking import RequestSpec, Round, Tries
@@ -70,11 +70,12 @@ def _create(admin: AdminClient, topic: str, partitions: int, replication_factor:
     return True
 
 
-async def require_topic(topic: str | None, tries: Tries) -> None:
+async def require_topic(topic: str | None, begin_tries: Callable[[], Tries]) -> None:
     """Return once a broker has accepted this client, and there is *topic* (None: any), which brokers may create and
     this client may write to.
 
-    :raises UnknownTopicOrPartitionError: if it is still missing at the end of the *tries*.
+    :param begin_tries: the tries that begin now.
+    :raises UnknownTopicOrPartitionError: if it is still missing at the end of the tries.
     :raises BrokersUnreachableError: if no broker could be reached by then.
     :raises ApiError: at once, if the brokers refuse this client or the topic.
     """
@@ -83,6 +84,7 @@ async def require_topic(topic: str | None, tries: Tries) -> None:
         asked = [] if topic is None else [MetadataRequestTopic(name=topic)]
         return MetadataRequest(topics=asked, include_topic_authorized_operations=version >= FIRST_WITH_OPERATIONS)
 
+    tries = begin_tries()
     while True:
         (answer,) = await Round([(None, RequestSpec(ApiKey.METADATA, as_producers_ask))], tries.left_ms)
         if isinstance(answer, ApiError):

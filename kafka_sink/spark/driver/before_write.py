@@ -91,7 +91,7 @@ def limits_of(
 
         client = shared_client(producer)
         if limits is None:
-            client.run(require_topic(topic, client.tries()))
+            client.run(require_topic(topic, client.tries))
             limits = {}
         if topics:
             settings = client.run(topic_settings(topics, _TIMEOUT_MS))
