@@ -9,6 +9,7 @@
 #   scripts/bench.sh protobuf  rows encoded to Protobuf compared with Google's library and ptars, without a broker
 #   scripts/bench.sh stream    micro-batches compared with Spark's own sink and a Python sink that does nothing
 #   scripts/bench.sh trigger   the same for complete triggers, with asyncProgressTrackingEnabled
+#   scripts/bench.sh profile   where the processor time of a micro-batch goes: Spark's, kafkalite's, the broker's
 #   scripts/bench.sh task      one task outside Spark: its wall time and CPU time, beside confluent-kafka
 #   scripts/bench.sh small     df.write of 1,000 rows: repeated in one session, and the first write of a session
 #   scripts/bench.sh exactly-once  the cost of transactions: none, one per task, one for all tasks
@@ -153,6 +154,11 @@ case "$command" in
         prepare
         find_kafka
         bench_stream --whole-trigger "$@"
+        ;;
+    profile)
+        prepare
+        find_kafka
+        bench profile_stream --jars "$jars" --broker-pids "$broker_pids" "$@"
         ;;
     task)
         prepare

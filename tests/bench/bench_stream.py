@@ -22,10 +22,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lpad
+from pyspark.sql.streaming import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
@@ -75,6 +77,36 @@ WHOLE_TRIGGER: Final = Measure(
 )
 
 
+def start(
+    spark: SparkSession,
+    stream: str,
+    client: Mapping[str, str],
+    topic: str,
+    tasks: int,
+    checkpoint: str,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> StreamingQuery:
+    """Start the *stream* of this name, whose micro-batches have so many *tasks*, with the options *more*."""
+    kind, options = STREAMS[stream]
+    source = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", ROWS_PER_TRIGGER)
+        .option("numPartitions", tasks)
+        .load()
+    )
+    key = col("value").cast("string")
+    return (
+        source.select(key.alias("key"), lpad(key, 100, "x").alias("value"))
+        .writeStream.format(kind)
+        .options(**{f"kafka.{name}": value for name, value in client.items()})
+        .option("topic", topic)
+        .option("checkpointLocation", checkpoint)
+        .options(**options)
+        .options(**more)
+        .start()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Amounts:
     """How much is measured. What warms up is not timed: workers start, and the JVM compiles."""
@@ -96,27 +128,10 @@ class Bench:
 
     def durations_ms(self, measure: Measure, stream: str, tasks: int, amounts: Amounts) -> list[int]:
         """Of as many micro-batches as are wanted, after the warm-up; RuntimeError when rows are missing."""
-        kind, options = STREAMS[stream]
-        source = (
-            self.spark.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", ROWS_PER_TRIGGER)
-            .option("numPartitions", tasks)
-            .load()
-        )
-        key = col("value").cast("string")
-        rows = source.select(key.alias("key"), lpad(key, 100, "x").alias("value"))
         # A stream that is stopped may still be writing its progress.
         checkpoints = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         with fresh_topic(self.bootstrap_servers, PARTITIONS) as topic, checkpoints as checkpoint:
-            query = (
-                rows.writeStream.format(kind)
-                .options(**{f"kafka.{name}": value for name, value in self.client.items()})
-                .option("topic", topic)
-                .option("checkpointLocation", checkpoint)
-                .options(**options)
-                .options(**measure.options)
-                .start()
-            )
+            query = start(self.spark, stream, self.client, topic, tasks, checkpoint, measure.options)
             try:
                 wanted = amounts.warm_up_triggers + amounts.triggers
                 found: dict[int, int] = {}
