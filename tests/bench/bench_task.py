@@ -1,4 +1,4 @@
-"""The time of one task outside Spark: its wall time and the CPU time of its process.
+"""The time of one task outside Spark: its wall time, and the CPU time of its process and of its own thread.
 
 Run by ``scripts/bench.sh task``. A micro-batch consists of many tasks of few rows, so a tenth of a millisecond counts.
 The tasks take turns with confluent-kafka, which sends the same rows with a producer that it keeps, row by row. All rows
@@ -30,6 +30,8 @@ PARTITIONS: Final = 4
 #: Tasks of one run; the spread is that of the medians of the runs.
 TASKS_OF_A_RUN: Final = 100
 WARM_UP_TASKS: Final = 50
+#: The rest of the process is the producer's sender; what is neither is the wait for the broker, and for a processor.
+CLOCKS: Final = {"wall": "wall ms", "cpu": "CPU ms", "thread": "of it the caller's"}
 LABELS: Final = {"task": "kafkalite's task", "client": "confluent-kafka, rows with a kept producer"}
 
 Write = Callable[[], None]
@@ -42,9 +44,9 @@ def rows_of(count: int) -> pa.RecordBatch:
 
 
 def measured(bootstrap_servers: str, rows: int, runs: int) -> dict[str, Any]:
-    """The median of each run, in ms: wall time and CPU time of a task."""
+    """The median of each run, in ms, by clock."""
     batch = rows_of(rows)
-    taken: dict[str, dict[str, list[float]]] = {name: {"wall": [], "cpu": []} for name in LABELS}
+    taken: dict[str, dict[str, list[float]]] = {name: {clock: [] for clock in CLOCKS} for name in LABELS}
     with contextlib.ExitStack() as stack:
         topics = {name: stack.enter_context(fresh_topic(bootstrap_servers, PARTITIONS)) for name in LABELS}
         writers = {
@@ -55,7 +57,7 @@ def measured(bootstrap_servers: str, rows: int, runs: int) -> dict[str, Any]:
             _timed(write, WARM_UP_TASKS)
         for _ in range(runs):
             for name, write in writers.items():
-                for clock, value in zip(("wall", "cpu"), _timed(write, TASKS_OF_A_RUN), strict=True):
+                for clock, value in zip(CLOCKS, _timed(write, TASKS_OF_A_RUN), strict=True):
                     taken[name][clock].append(round(value, 3))
         for name, topic in topics.items():
             expected = rows * (WARM_UP_TASKS + runs * TASKS_OF_A_RUN)
@@ -85,24 +87,25 @@ def _rows(bootstrap_servers: str, topic: str, batch: pa.RecordBatch) -> Write:
     return write
 
 
-def _timed(write: Write, count: int) -> tuple[float, float]:
-    """The median wall time and the mean CPU time of *count* calls, in ms."""
+def _timed(write: Write, count: int) -> tuple[float, float, float]:
+    """The median wall time and the mean CPU times, of the process and of this thread, of *count* calls, in ms."""
     walls = []
-    cpu = time.process_time()
+    cpu, thread = time.process_time(), time.thread_time()
     for _ in range(count):
         started = time.perf_counter()
         write()
         walls.append(time.perf_counter() - started)
-    return statistics.median(walls) * 1000, (time.process_time() - cpu) / count * 1000
+    spent = (time.process_time() - cpu, time.thread_time() - thread)
+    return statistics.median(walls) * 1000, spent[0] / count * 1000, spent[1] / count * 1000
 
 
 def show(result: Mapping[str, Any], console: Console) -> None:
     table = Table(title=f"one task of {result['rows']:,} rows, outside Spark")
-    for heading in ("", "wall ms", "lowest to highest", "CPU ms", "lowest to highest"):
+    for heading in ("", *(each for clock in CLOCKS.values() for each in (clock, "lowest to highest"))):
         table.add_column(heading, justify="right" if heading else "left")
     for name, of_name in result["writers"].items():
         cells = []
-        for clock in ("wall", "cpu"):
+        for clock in CLOCKS:
             values = of_name[clock]
             cells += [f"{statistics.median(values):.2f}", f"{min(values):.2f} to {max(values):.2f}"]
         table.add_row(LABELS[name], *cells)
