@@ -294,9 +294,7 @@ class NodeConfig(Options):
     quota_window_size_seconds: float = DOUBLE(
         "quota.window.size.seconds", 1.0, "length of one such window, seconds", at_least(0.001)
     )
-    num_partitions: int = INT(
-        "num.partitions", 4, "default number of partitions of a new topic (Kafka: 1)", between(1, 10_000)
-    )
+    num_partitions: int = INT("num.partitions", 1, "default number of partitions of a new topic", between(1, 10_000))
     default_replication_factor: int = INT(
         "default.replication.factor",
         1,
@@ -424,9 +422,9 @@ class NodeConfig(Options):
     )
     producer_id_expiration_ms: int = INT(
         "producer.id.expiration.ms",
-        3600000,
+        86_400_000,
         "how long the state of an idle idempotent producer is kept, ms; at least the delivery.timeout.ms of every "
-        "client (Kafka: a day)",
+        "client",
         at_least(1),
     )
     group_initial_rebalance_delay_ms: int = INT(

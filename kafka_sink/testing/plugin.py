@@ -6,11 +6,16 @@ other module of kafkalite before a fixture is requested, and must not change a r
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import itertools
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -51,7 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     shared = config.stash.get(_SHARED_CLUSTER, None)
     if shared is not None:
-        shared[0].stop()
+        cluster, connection = shared
+        cluster.stop()
+        shutil.rmtree(connection["locks"], ignore_errors=True)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -65,7 +72,11 @@ def pytest_configure_node(node: Any) -> None:
         settings = _settings(ini_settings)
         cluster = settings.cluster()
         cluster.start()
-        connection = {"bootstrap_servers": cluster.bootstrap_servers, "security": dataclasses.asdict(settings.security)}
+        connection = {
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "security": dataclasses.asdict(settings.security),
+            "locks": tempfile.mkdtemp(prefix="kafkalite-locks-"),
+        }
         config.stash[_SHARED_CLUSTER] = cluster, connection
     node.workerinput[_INI] = config.stash[_SHARED_CLUSTER][1]
 
@@ -198,10 +209,22 @@ def kafkalite_topics(
         raise pytest.UsageError(f"the fixture kafkalite_topics needs @pytest.mark.{_TOPICS_MARK}(NAME, …), got {mark}")
     from kafka_sink.testing.clusters import delete_if_there
 
-    for name in mark.args:
-        delete_if_there(kafkalite_cluster, name)
-    for _ in _with_topics(kafkalite_cluster, mark, mark.args):
-        yield mark.args
+    with _locked(_shared_connection(request.config), mark.args):
+        for name in mark.args:
+            delete_if_there(kafkalite_cluster, name)
+        for _ in _with_topics(kafkalite_cluster, mark, mark.args):
+            yield mark.args
+
+
+@contextlib.contextmanager
+def _locked(connection: Mapping[str, Any] | None, names: Sequence[str]) -> Iterator[None]:
+    """While no other worker with the same cluster has one of *names*; the system frees those of a worker that died."""
+    with contextlib.ExitStack() as files:
+        # In the same order everywhere, so that no two wait for each other.
+        for name in sorted(set(names)) if connection else ():
+            file = files.enter_context(Path(connection["locks"], f"{name}.lock").open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _with_topics(

@@ -65,7 +65,7 @@ def test_confluent_changes_settings(confluent: AdminClient) -> None:
     assert configs["segment.bytes"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     assert configs["retention.ms"].is_default
     broker = done(confluent.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))
-    assert broker["num.partitions"].value == "4" and broker["num.partitions"].is_read_only
+    assert broker["num.partitions"].value == "1" and broker["num.partitions"].is_read_only
     with pytest.raises(KafkaException, match="unknown option"):
         wrong = ConfigResource(ResourceType.TOPIC, "settings")
         wrong.add_incremental_config(ConfigEntry("no.such", "1", incremental_operation=AlterConfigOpType.SET))

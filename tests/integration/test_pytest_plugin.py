@@ -148,6 +148,7 @@ def test_it(kafkalite_cluster):
     assert len(kafkalite_cluster.nodes) == 3
 """
 WORKERS = """
+import fcntl
 import os
 import pathlib
 
@@ -162,6 +163,13 @@ def test_it(number, kafkalite_cluster, kafkalite_topic, kafkalite_librdkafka):
     assert len(topics[kafkalite_topic].partitions) == 3
     worker = os.environ["PYTEST_XDIST_WORKER"]
     pathlib.Path(f"{worker}.servers").write_text(kafkalite_cluster.bootstrap_servers)
+
+@pytest.mark.kafkalite_topics("orders", "refunds")
+def test_fixed_names_are_nobody_elses(request, kafkalite_topics):
+    shared = request.config.workerinput.get("kafkalite")
+    for name in kafkalite_topics if shared else ():
+        with open(pathlib.Path(shared["locks"], f"{name}.lock")) as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 def test_faults(kafkalite_faults): ...
 """
@@ -268,7 +276,7 @@ def test_scopes_topics_security_and_registry(ran: dict[str, Ran]) -> None:
 
 @pytest.mark.behaviour("pytest plugin", "Workers of pytest-xdist have a cluster each, or share one")
 def test_workers_share_a_cluster_or_have_their_own(ran: dict[str, Ran], folder: Path) -> None:
-    for shared, outcome, clusters in (("true", "4 passed, 2 errors", 1), ("false", "6 passed", 2)):
+    for shared, outcome, clusters in (("true", "6 passed, 2 errors", 1), ("false", "8 passed", 2)):
         name = f"shared = {shared}"
         assert outcome in ran[name].printed, ran[name].printed
         assert ("remove shared=true" in ran[name].printed) is (clusters == 1)

@@ -127,6 +127,13 @@ def test_all_that_confluents_client_asks(registry: EmbeddedRegistry) -> None:
     latest = SchemaRegistryClient({"url": registry.url}).get_latest_version("t").schema
     assert latest.metadata is not None and latest.metadata.properties == contract.properties
     assert latest.rule_set is not None and latest.rule_set.domain_rules == [rule]
+    client.register_schema("t", Schema(C, "AVRO", metadata=Metadata(None, MetadataProperties({"owner": "y"}), None)))
+    assert client.get_latest_with_metadata("t", {"owner": "x"}).version == 1
+    assert client.get_latest_with_metadata("t", {}).version == 2
+    for subject, code in (("t", 40403), ("nobody", 40401)):
+        with pytest.raises(SchemaRegistryError) as caught:
+            client.get_latest_with_metadata(subject, {"owner": "z"})
+        assert caught.value.error_code == code
 
 
 @pytest.mark.behaviour("Schema registry", "A registry with a data directory has its schemas and ids after a restart")

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from kafka.record.memory_records import MemoryRecordsBuilder
+
 from tests.support.differential import SESSION_ID, Ask, Json, topic_id
 
 _GOLDEN: Final = Path(__file__).parents[1] / "golden"
@@ -25,6 +27,17 @@ TOPICS: Final[dict[str, Json]] = {
     "diff-compacted": {"num_partitions": 1, "configs": [{"name": "cleanup.policy", "value": "compact"}]},
     "diff-settings": {"num_partitions": 1, "configs": [{"name": "retention.ms", "value": "1000000"}]},
 }
+#: A topic for each cleanup policy.
+POLICIES: Final = {
+    "diff-deleted": "delete",
+    "diff-kept": "",
+    "diff-compact": "compact",
+    "diff-both": "compact,delete",
+}
+TOPICS.update(
+    (name, {"num_partitions": 1, "configs": [{"name": "cleanup.policy", "value": policy}]})
+    for name, policy in POLICIES.items()
+)
 A: Final = {"name": "diff-a", "topic": "diff-a", "topic_id": topic_id("diff-a"), "topic_name": "diff-a"}
 B: Final = {"name": "diff-b", "topic": "diff-b", "topic_id": topic_id("diff-b"), "topic_name": "diff-b"}
 COMPACTED: Final = {"name": "diff-compacted", "topic_id": topic_id("diff-compacted")}
@@ -40,6 +53,15 @@ def batch(codec: str = "none") -> bytes:
     """A batch of Kafka's Java producer, its producer id taken away: the sequences of many versions would not fit."""
     made = json.loads((_GOLDEN / "records" / "kafka_python.json").read_text())["batches"]
     return base64.b64decode(made[codec])
+
+
+@cache
+def keyed_batch() -> bytes:
+    """A record with a key, of Kafka's Python client."""
+    builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 10)
+    builder.append(1_700_000_000_000, b"k", b"v", [])
+    builder.close()
+    return bytes(builder.buffer())
 
 
 def _produce(label: str, topics: list[Json], *, versions: range = range(100), **changes: Any) -> Ask:
@@ -819,6 +841,28 @@ CONSOLES: Final = (
     _quota("any of one name", ("user", 2, "a")),
 )
 
+
+def _of_policy(name: str, policy: str) -> tuple[Ask, ...]:
+    """What administrators ask of a topic with this policy, whose one partition has a record with a key."""
+    topic, of = {"name": name, "topic": name, "topic_id": topic_id(name)}, f"of {policy or 'no policy'}"
+    return (
+        _produce(f"a record {of}", [_part(topic, 0, keyed_batch())], versions=range(3, 4)),
+        *(_cut(f"{word} {of}", offset, topic=topic) for word, offset in (("nothing", 0), ("beyond", 99), ("all", -1))),
+        *(_offsets(f"{word} {of}", time, topic) for word, time in (("first", -2), ("end", -1), ("largest", -3))),
+        _epoch(f"the epoch {of}", topic, 0, 0, 0),
+        _describe(f"the policy {of}", _TOPIC, name, ["cleanup.policy"]),
+        _add(f"more partitions {of}", name, 5, validate_only=True),
+        _elect(f"a leader {of}", name),
+        _placed_anew(f"again {of}", name, 0, [1]),
+        *(
+            _change(f"{of} to {other or 'nothing'}", _TOPIC, name, ("cleanup.policy", _SET, other), validate_only=True)
+            for other in POLICIES.values()
+        ),
+    )
+
+
+CLEANUP_POLICIES: Final = tuple(ask for name, policy in POLICIES.items() for ask in _of_policy(name, policy))
+
 SCENARIOS: Final[dict[str, tuple[Ask, ...]]] = {
     "consoles": CONSOLES,
     "produce": PRODUCE,
@@ -829,6 +873,7 @@ SCENARIOS: Final[dict[str, tuple[Ask, ...]]] = {
     "create topics": CREATE_TOPICS,
     "create partitions": CREATE_PARTITIONS,
     "delete records": DELETE_RECORDS,
+    "cleanup policies": CLEANUP_POLICIES,
     "describe configs": DESCRIBE_CONFIGS,
     "alter configs": ALTER_CONFIGS,
     "cluster": CLUSTER,

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from kafka_sink.broker.authorizer import AclCache
 from kafka_sink.broker.cluster.topic_state import (
-    INERT_BROKER_OPTIONS,
     NO_LEADER,
     PartitionState,
     TopicState,
@@ -129,8 +128,7 @@ def defaults_of(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfi
     :raises ConfigError: if a value is not allowed.
     """
     options = keys(BrokerConfig)
-    read = {name: text for name, text in changed.items() if name not in INERT_BROKER_OPTIONS}
-    values = {options[name][1].name: options[name][0].read(text, name) for name, text in read.items()}
+    values = {options[name][1].name: options[name][0].read(text, name) for name, text in changed.items()}
     return replace(config, **values) if values else config
 
 

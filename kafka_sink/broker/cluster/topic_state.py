@@ -104,21 +104,8 @@ INERT_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-#: Options of compaction that are no topic's, and can be changed on running brokers, too. Brokers share it, so that they
-#: hold for all when one is named.
+#: Options of compaction that are no topic's, and can be changed on running brokers, too.
 CLEANER_OPTIONS: Final = frozenset({"log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"})
-
-
-#: Other options of Kafka's log cleaner, with Kafka's defaults: they may be set while brokers run, and nothing reads
-#: them.
-INERT_BROKER_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "log.cleaner.io.buffer.load.factor": "0.9",
-        "log.cleaner.io.buffer.size": "524288",
-        "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
-        "log.cleaner.threads": "1",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

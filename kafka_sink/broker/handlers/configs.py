@@ -18,7 +18,6 @@ from kafka_sink.broker.cluster.cluster_state import ConfigChange
 from kafka_sink.broker.cluster.topic_state import (
     BROKER_SYNONYMS,
     CLEANER_OPTIONS,
-    INERT_BROKER_OPTIONS,
     INERT_SYNONYMS,
     InertTopicConfig,
     TopicConfig,
@@ -83,7 +82,7 @@ def broker_entries(config: BrokerConfig, changed: Mapping[str, str], effective: 
         if name in effective:
             levels = [Level(name, effective[name], _OF_BROKER), levels[-1]]
         entries.append(_setting(name, key, levels, read_only=name not in DYNAMIC_OPTIONS))
-    return entries + [_inert(name, changed) for name in INERT_BROKER_OPTIONS]
+    return entries
 
 
 def changed_broker_entries(changed: Mapping[str, str]) -> list[Setting]:
@@ -93,21 +92,13 @@ def changed_broker_entries(changed: Mapping[str, str]) -> list[Setting]:
         _setting(name, table[name][0], [Level(name, value, _OF_ALL_BROKERS)])
         for name, value in changed.items()
         if name in table
-    ] + [_inert(name, changed) for name in changed if name in INERT_BROKER_OPTIONS]
-
-
-def _inert(name: str, changed: Mapping[str, str]) -> Setting:
-    levels = [Level(name, changed[name], _OF_ALL_BROKERS)] if name in changed else []
-    levels.append(Level(name, INERT_BROKER_OPTIONS[name], _BY_DEFAULT))
-    return Setting(name, levels[0].value, False, levels[0].source, False, levels, _STRING, "of compaction")
+    ]
 
 
 def validate_dynamic(configs: Mapping[str, str]) -> None:
     """:raises ApiError: INVALID_CONFIG if an option is unknown; INVALID_REQUEST if it cannot be changed dynamically."""
     table = c.keys(BrokerConfig)
     for name in configs:
-        if name in INERT_BROKER_OPTIONS:
-            continue
         if name not in table:
             raise ApiError(f"unknown option {name}{c.nearest(name, table)}", ErrorCode.INVALID_CONFIG)
         if name not in DYNAMIC_OPTIONS:
@@ -209,14 +200,13 @@ def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange,
         context.cluster.alter_topic_configs(name, change, validate_only=validate_only)
     elif resource.resource_type != BROKER:
         raise unsupported(resource.resource_type)
+    elif name:
+        text = "brokers can only be configured together: leave out the broker's id (kafka-configs --entity-default)"
+        raise ApiError(text, ErrorCode.INVALID_REQUEST)
     else:
 
         def checked(configs: Mapping[str, str]) -> Mapping[str, str]:
             changed = change(configs)
-            names = {key for key, _ in changed.items() ^ configs.items()}
-            if name and not names <= INERT_BROKER_OPTIONS.keys() | CLEANER_OPTIONS:
-                text = "brokers can only be configured together: leave out the broker's id"
-                raise ApiError(f"{text} (kafka-configs --entity-default)", ErrorCode.INVALID_REQUEST)
             validate_dynamic(changed)
             return changed
 

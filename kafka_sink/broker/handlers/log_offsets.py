@@ -174,7 +174,10 @@ def _delete(
 ) -> m.DeleteRecordsPartitionResult:
     try:
         require(context, request, AclOperation.DELETE, ResourceType.TOPIC, name)
-        context.led_partition(context.topic(name), part.partition_index)
+        topic = context.topic(name)
+        context.led_partition(topic, part.partition_index)
+        if topic.settings.log.compaction is not None and not topic.settings.log.deletes:
+            raise ApiError(f"records of {name} are compacted, and not deleted", ErrorCode.POLICY_VIOLATION)
         log = context.logs.get(TopicPartition(name, part.partition_index))
         if log is not None:
             start = log.delete_records_before(part.offset)

@@ -34,6 +34,8 @@ class _Request(NamedTuple):
 
     parts: Mapping[str, str]
     query: Mapping[str, str]
+    #: What the query says more than once: the keys and the values of metadata.
+    properties: Mapping[str, str]
     body: Mapping[str, Any]
 
     @property
@@ -158,6 +160,9 @@ _ROUTES: Final[Mapping[str, _Action]] = {
     ),
     "GET /subjects/{subject}/versions/{version}/schema": lambda store, ask: _version(store, ask)["schema"],
     "GET /subjects/{subject}/versions/{version}/referencedby": _referring,
+    "GET /subjects/{subject}/metadata": lambda store, ask: _shown(
+        store, ask, ask.subject, *store.latest_with(ask.subject, ask.properties, deleted=ask.has("deleted"))
+    ),
     "POST /compatibility/subjects/{subject}/versions": _compatibility,
     "POST /compatibility/subjects/{subject}/versions/{version}": _compatibility,
     **{
@@ -193,7 +198,8 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
     """HTTP's status, and the JSON or the text that *store* answers to a request."""
     try:
         address = urlsplit(target)
-        query = dict(parse_qsl(address.query, max_num_fields=100))
+        words = parse_qsl(address.query, max_num_fields=100)
+        keys, values = ([value for name, value in words if name == wanted] for wanted in ("key", "value"))
     except ValueError:
         return 400, {"error_code": 400, "message": "the address of the request is not valid"}
     path = address.path.rstrip("/") or "/"
@@ -202,7 +208,7 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
             match = pattern.fullmatch(path)
             if match is not None and each == method:
                 parts = {name: unquote(part) for name, part in match.groupdict().items()}
-                asked = _Request(parts, query, _object(body))
+                asked = _Request(parts, dict(words), dict(zip(keys, values, strict=False)), _object(body))
                 # What is only read, and what is registered, takes time that depends on schemas of others.
                 with store.lock if method in ("PUT", "DELETE") else nullcontext():
                     return 200, action(store, asked)

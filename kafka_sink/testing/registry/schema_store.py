@@ -169,6 +169,16 @@ class SchemaStore:
             raise RefusalError(40402, number)
         return wanted, versions[wanted]
 
+    def latest_with(self, subject: str, properties: Mapping[str, str], *, deleted: bool = False) -> tuple[int, Version]:
+        """The latest version of *subject* whose metadata has all *properties*, with its number.
+
+        :raises RefusalError: if there is none.
+        """
+        for number, version in reversed(self.versions(subject, deleted=deleted).items()):
+            if version.schema.properties.items() >= properties.items():
+                return number, version
+        raise RefusalError(40403, "")
+
     def everywhere(self, schema_id: int, *, deleted: bool = False) -> list[tuple[str, int, Version]]:
         """The subjects and numbers of the versions that have this id.
 

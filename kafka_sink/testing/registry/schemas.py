@@ -81,6 +81,12 @@ class KeptSchema:
         return cls(kind, text, tuple(places), contract, str(shown.get("guid") or ""))
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """Those of its metadata."""
+        properties = self.contract.get("metadata", {}).get("properties")
+        return properties if isinstance(properties, Mapping) else {}
+
+    @property
     def identity(self) -> tuple[str, str]:
         """What the same schemas have in common, once they are parsed."""
         return self.kind, self.guid

@@ -99,7 +99,8 @@ def test_entries_of_lists_are_appended_and_subtracted() -> None:
         assert policy(kind, name, setting, (setting, DELETE, "")) == "delete"
     assert alter(broker, TOPIC, "t", ("cleanup.policy", APPEND, "shrink")) == ErrorCode.INVALID_CONFIG
     assert alter(broker, TOPIC, "t", ("retention.ms", APPEND, "1")) == ErrorCode.INVALID_CONFIG
-    assert alter(broker, BROKER, "1", ("log.cleaner.backoff.ms", SET, "7")) == 0
+    assert alter(broker, BROKER, "1", ("log.cleaner.backoff.ms", SET, "7")) == ErrorCode.INVALID_REQUEST
+    assert alter(broker, BROKER, "", ("log.cleaner.backoff.ms", SET, "7")) == 0
     assert described(broker, BROKER, "1", "log.cleaner.backoff.ms").value == "7"
 
 
