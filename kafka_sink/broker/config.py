@@ -65,18 +65,6 @@ class EndPoint:
         return f"{self.listener_name}://{self.address}"
 
 
-def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
-    """Parse a list of ``name:count``. :raises ConfigError: if an entry has another form."""
-    counts: dict[str, int] = {}
-    for entry in entries:
-        name, _, text = entry.rpartition(":")
-        count = known_number(text, 0, INT32_MAX)
-        if not name or count is None:
-            raise ConfigError.of(option, f": {entry!r} is not name:count")
-        counts[name] = count
-    return counts
-
-
 #: The only value of ``authorizer.class.name``.
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _SERVED_NAMES: Final = f"names among {', '.join(SERVED)}"
@@ -108,14 +96,6 @@ class BrokerSecurityConfig(SslConfig):
         "",
         'users and passwords for PLAIN and SCRAM, as in Kafka: …PlainLoginModule required user_alice="…" '
         'user_bob="…"; for SCRAM only salted keys are kept (Kafka: listener.name.NAME.plain.sasl.jaas.config)',
-        sensitive=True,
-    )
-    sasl_scram_credentials: str = STRING(
-        "sasl.scram.credentials",
-        "",
-        "further users for SCRAM, without passwords: "
-        "SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,server_key=…], separated by semicolons (Kafka: "
-        "kafka-storage --add-scram)",
         sensitive=True,
     )
     sasl_server_max_receive_size: int = INT(
@@ -184,15 +164,10 @@ class NodeConfig(Options):
         "security protocol of each listener name, NAME:PROTOCOL; a name that is not listed must be the name of a "
         "protocol",
     )
-    control_plane_listener_name: str = STRING(
-        "control.plane.listener.name",
-        "",
-        "listener with its own acceptor, processor and request queue; none by default",
-    )
     inter_broker_listener_name: str = STRING(
         "inter.broker.listener.name",
         "",
-        "listener that is opened first and is exempt from max.connections, if there is another listener",
+        "listener that is opened first; nodes do not connect to each other",
     )
     num_network_threads: int = INT(
         "num.network.threads",
@@ -254,41 +229,11 @@ class NodeConfig(Options):
     max_connections: int = INT(
         "max.connections", UNLIMITED, "maximum number of connections per node; further ones wait", at_least(0)
     )
-    max_connections_per_listener: tuple[str, ...] = LIST(
-        "max.connections.per.listener",
-        (),
-        "NAME:count for listeners with their own limit; further connections wait (Kafka: "
-        "listener.name.NAME.max.connections)",
-    )
     max_connections_per_ip: int = INT(
         "max.connections.per.ip",
         UNLIMITED,
         "maximum number of connections from one address; further ones are closed",
         at_least(0),
-    )
-    max_connections_per_ip_overrides: tuple[str, ...] = LIST(
-        "max.connections.per.ip.overrides",
-        (),
-        "host:count for addresses with another limit; host names are resolved when the broker starts",
-    )
-    max_connection_creation_rate: int = INT(
-        "max.connection.creation.rate",
-        UNLIMITED,
-        "maximum number of new connections per second and node; further ones wait",
-        at_least(1),
-    )
-    max_connection_creation_rate_per_listener: tuple[str, ...] = LIST(
-        "max.connection.creation.rate.per.listener",
-        (),
-        "NAME:count for listeners with their own rate; further connections wait (Kafka: "
-        "listener.name.NAME.max.connection.creation.rate)",
-    )
-    max_connection_creation_rate_per_ip: int = INT(
-        "max.connection.creation.rate.per.ip",
-        UNLIMITED,
-        "maximum number of new connections per second from one address; further ones are closed after a delay "
-        "(Kafka: the client quota connection_creation_rate)",
-        at_least(1),
     )
     quota_window_num: int = INT("quota.window.num", 11, "number of windows over which rates are measured", at_least(1))
     quota_window_size_seconds: float = DOUBLE(
@@ -481,24 +426,6 @@ class NodeConfig(Options):
         "offsets.retention.check.interval.ms", 600000, "interval between checks for expired offsets, ms", at_least(1)
     )
     fetch_max_bytes: int = INT("fetch.max.bytes", 57671680, "maximum size of a fetch response, bytes", at_least(1024))
-    fetch_session_slots: int = INT(
-        "max.incremental.fetch.session.cache.slots",
-        1000,
-        "fetch sessions (KIP-227) of a node; 0 = clients name all their partitions in every fetch",
-        at_least(0),
-    )
-    quota_producer_default: int = INT(
-        "quota.producer.default",
-        _NEVER,
-        "bytes per second that a client id may produce before it is throttled",
-        at_least(1),
-    )
-    quota_consumer_default: int = INT(
-        "quota.consumer.default",
-        _NEVER,
-        "bytes per second that a client id may fetch before it is throttled",
-        at_least(1),
-    )
     transaction_version: int = INT(
         "transaction.version",
         2,

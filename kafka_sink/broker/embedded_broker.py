@@ -18,8 +18,6 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.faults.disk import FaultyFileSystem
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
-from kafka_sink.broker.network.connection_quotas import ConnectionLimits
-from kafka_sink.broker.network.quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE
 from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, validate
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -246,26 +244,6 @@ class EmbeddedCluster:
         from kafka_sink.common.exposition import OPENMETRICS, rendered
 
         return rendered(self.metrics(), OPENMETRICS)[0]
-
-    def set_produce_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
-        """Throttle *client_id* (None: clients without their own quota) above *bytes_per_s*; None removes the quota.
-
-        :raises ValueError: if it is not above zero.
-        """
-        self._set_quota(PRODUCER_RATE, bytes_per_s, client_id)
-
-    def set_fetch_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
-        """As :meth:`set_produce_quota`, for fetch responses."""
-        self._set_quota(CONSUMER_RATE, bytes_per_s, client_id)
-
-    def _set_quota(self, name: str, bytes_per_s: int | None, client_id: str | None) -> None:
-        if bytes_per_s is not None and bytes_per_s <= 0:
-            raise ValueError(f"a quota must be above 0 bytes per second, got {bytes_per_s}")
-        self._cluster.state.alter_quotas(frozenset({(CLIENT, client_id)}), {name: bytes_per_s})
-
-    def set_connection_limits(self, limits: ConnectionLimits) -> None:
-        """Replace the connection limits of every running node."""
-        self._cluster.set_connection_limits(limits)
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make another replica the leader of a partition; clients learn the new leader and continue there.

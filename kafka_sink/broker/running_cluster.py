@@ -24,16 +24,14 @@ from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.data_directory import FileLock, TemporaryDirectory
 from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
 from kafka_sink.broker.faults.faults import Faults
-from kafka_sink.broker.fetch_sessions import FetchSessions, ResponseBudget
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import served_versions
 from kafka_sink.broker.handlers.topics import delete_with_records
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.network.listener_security import users_of
-from kafka_sink.broker.network.quotas import CONSUMER_RATE, PRODUCER_RATE, ClientQuota
+from kafka_sink.broker.network.quotas import CONSUMER_RATE, PRODUCER_RATE, ClientQuota, ResponseBudget
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, error_for
 from kafka_sink.common.files import make_own_directory
@@ -68,8 +66,8 @@ class RunningCluster:
         self._node_ids = tuple(node_ids)
         self._faults = faults
         windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
-        self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
-        self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
+        self.producer_quota = ClientQuota(*windows)
+        self.consumer_quota = ClientQuota(*windows)
         self._response_budget = ResponseBudget(config.queued_max_response_bytes)
         self._timer = Timer(clock)
         self._purgatory = DelayedOperationPurgatory(self._timer)
@@ -164,7 +162,6 @@ class RunningCluster:
             producer_quota=self.producer_quota,
             consumer_quota=self.consumer_quota,
             response_budget=self._response_budget,
-            fetch_sessions=FetchSessions(self._config.fetch_session_slots, self._clock),
             groups=self._groups,
             transactions=self._transactions,
             markers=self._markers,
@@ -178,10 +175,6 @@ class RunningCluster:
         figures = [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
         # All nodes share one purgatory.
         return [*figures, WAITING_FETCHES.at(self._purgatory.watched, ("delayedOperation", "Fetch"))]
-
-    def set_connection_limits(self, limits: ConnectionLimits) -> None:
-        for broker in tuple(self._brokers.values()):
-            broker.set_connection_limits(limits)
 
     def restart_node(self, node_id: int) -> None:
         """:raises ValueError: if it was not stopped. :raises OSError: if its address is in use by now."""

@@ -219,11 +219,12 @@ def kafkalite_topics(
 @contextlib.contextmanager
 def _locked(connection: Mapping[str, Any] | None, names: Sequence[str]) -> Iterator[None]:
     """While no other worker with the same cluster has one of *names*; the system frees those of a worker that died."""
+    folder = None if connection is None else Path(connection["locks"])
     with contextlib.ExitStack() as files:
         # In the same order everywhere, so that no two wait for each other.
-        for name in sorted(set(names)) if connection else ():
-            file = files.enter_context(Path(connection["locks"], f"{name}.lock").open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX)
+        for name in sorted(set(names)):
+            if folder is not None:
+                fcntl.flock(files.enter_context((folder / f"{name}.lock").open("w")), fcntl.LOCK_EX)
         yield
 
 

@@ -15,12 +15,11 @@ from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoo
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
 from kafka_sink.broker.faults.faults import Faults
-from kafka_sink.broker.fetch_sessions import FetchSessions, ResponseBudget
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.network.listener_security import users_of
-from kafka_sink.broker.network.quotas import ClientQuota
+from kafka_sink.broker.network.quotas import ClientQuota, ResponseBudget
 from kafka_sink.broker.network.request_channel import Request, RequestChannel, RequestContext, Response, SendResponse
 from kafka_sink.broker.running_cluster import LogChanges
 from kafka_sink.common.clock import Clock
@@ -74,10 +73,9 @@ class BrokerNode:
             self.purgatory,
             self.timer,
             clock,
-            ClientQuota(config.quota_producer_default),
-            ClientQuota(config.quota_consumer_default),
+            ClientQuota(),
+            ClientQuota(),
             ResponseBudget(config.queued_max_response_bytes),
-            FetchSessions(config.fetch_session_slots, clock),
             self.groups,
             self.transactions,
             self.markers,

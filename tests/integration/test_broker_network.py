@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import select
 import socket
 import time
 from collections.abc import Iterator
@@ -13,13 +11,20 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.network.connection_quotas import ConnectionLimits
+from kafka_sink.broker.network.quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE
 from kafka_sink.common.config import parse
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kafka_sink.protocol.messages.users import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from tests.conftest import Figure
 from tests.fakes.record_batches import make_batch
 from tests.support.good_client import frame, read_frame
@@ -44,6 +49,15 @@ def written(sock: socket.socket) -> ProduceResponse:
     return answer
 
 
+def set_quota(cluster: EmbeddedCluster, rate: str, bytes_per_s: int | None, client_id: str) -> None:
+    op = OpData(rate, float(bytes_per_s or 0), bytes_per_s is None)
+    request = AlterClientQuotasRequest([EntryData([EntityData(CLIENT, client_id)], [op])])
+    with connect(cluster.bootstrap_servers) as sock:
+        sock.sendall(frame(ApiKey.ALTER_CLIENT_QUOTAS, 1, request))
+        _, answer = decode_response(ApiKey.ALTER_CLIENT_QUOTAS, 1, read_frame(sock))
+    assert isinstance(answer, AlterClientQuotasResponse) and answer.entries[0].error_code == 0
+
+
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(config=parse(BrokerConfig, {"quota.window.num": 2, "num.partitions": 1})) as running:
@@ -53,7 +67,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.mark.behaviour("Throttling and quotas", "A client over its quota is answered at once with the throttle time")
 def test_client_over_quota_is_answered_at_once_and_read_later(cluster: EmbeddedCluster) -> None:
-    cluster.set_produce_quota(100_000, "writer")
+    set_quota(cluster, PRODUCER_RATE, 100_000, "writer")
     with connect(cluster.bootstrap_servers) as sock, connect(cluster.bootstrap_servers) as other:
         began = time.monotonic()
         sock.sendall(write(800_000))
@@ -67,7 +81,7 @@ def test_client_over_quota_is_answered_at_once_and_read_later(cluster: EmbeddedC
         assert time.monotonic() - began < throttle_ms / 1000, "the machine stood still"
         written(sock)
         assert time.monotonic() - began >= throttle_ms / 1000
-        cluster.set_produce_quota(None, "writer")
+        set_quota(cluster, PRODUCER_RATE, None, "writer")
         sock.sendall(write(500_000))
         assert written(sock).throttle_time_ms == 0
 
@@ -75,8 +89,8 @@ def test_client_over_quota_is_answered_at_once_and_read_later(cluster: EmbeddedC
 @pytest.mark.behaviour("Throttling and quotas", "Foreign clients keep to their quotas")
 def test_foreign_clients_keep_to_their_quotas(cluster: EmbeddedCluster, figure: Figure) -> None:
     records, size, quota = 400, 1000, 200_000
-    cluster.set_produce_quota(quota, "writer")
-    cluster.set_fetch_quota(quota, "reader")
+    set_quota(cluster, PRODUCER_RATE, quota, "writer")
+    set_quota(cluster, CONSUMER_RATE, quota, "reader")
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -175,34 +189,6 @@ def test_pipelined_requests_of_many_clients_keep_their_order(cluster: EmbeddedCl
             for _ in range(20):
                 written(sock)
                 decode_response(ApiKey.METADATA, 9, read_frame(sock))
-    finally:
-        for sock in clients:
-            sock.close()
-
-
-@pytest.mark.behaviour(
-    "ConnectionQuotas", "Connections beyond a limit that was lowered are closed, the longest silent first"
-)
-def test_connections_beyond_a_limit_that_was_lowered_are_closed(cluster: EmbeddedCluster) -> None:
-    clients = [connect(cluster.bootstrap_servers) for _ in range(10)]
-    try:
-        for sock in clients:
-            sock.sendall(ASK)
-            read_frame(sock)
-        cluster.set_connection_limits(ConnectionLimits(total=4))
-        left = clients
-        until = time.monotonic() + 20
-        while len(left) > 4 and time.monotonic() < until:
-            readable, _, _ = select.select(left, [], [], 0.1)
-            # Nobody was asked anything, so what can be read is an end.
-            left = [sock for sock in left if sock not in readable]
-        # Two network threads that see one too many at the same moment close one each, perhaps a moment later.
-        served = 0
-        for sock in left:
-            with contextlib.suppress(OSError, EOFError):
-                sock.sendall(ASK)
-                served += bool(read_frame(sock))
-        assert 3 <= served <= 4
     finally:
         for sock in clients:
             sock.close()

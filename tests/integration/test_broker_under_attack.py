@@ -284,7 +284,7 @@ def test_readers_that_ask_for_much_and_never_read(attack: Attack, figure: Figure
     "Faults: hostile clients", "A storm of connections over the quota does not hold up a good client"
 )
 def test_a_storm_of_connections_over_the_quota(tmp_path: Path, figure: Figure) -> None:
-    config = {"max.connections.per.ip": 50, "max.connection.creation.rate.per.ip": 1000}
+    config = {"max.connections.per.ip": 50}
     refused = 0
     with running(tmp_path / "data", config) as broker:
         attack = Attack(broker, figure)

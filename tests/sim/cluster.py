@@ -15,6 +15,7 @@ from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
+from kafka_sink.broker.network.quotas import CLIENT
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     Request,
@@ -97,7 +98,9 @@ class SimCluster:
         self._plan = plan
         self._ledger = ledger
         self.faults_active = True
-        node = BrokerNode(nodes=plan.nodes, clock=world, **plan.broker)
+        node = BrokerNode(nodes=plan.nodes, clock=world)
+        if plan.produce_quota:
+            node.context.producer_quota.follow({frozenset({(CLIENT, None)}): plan.produce_quota})
         for topic in plan.topics:
             node.cluster.create_topic(
                 topic.name,

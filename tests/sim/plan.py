@@ -6,7 +6,7 @@ trouble, and what needs a long quiet stretch before one rare fault would never b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -67,7 +67,8 @@ class Plan:
     #: quiet (all settled first), graceful (right away), hasty (with a short time-out) or forced.
     ending: str
     first_epoch: int
-    broker: dict[str, object] = field(default_factory=dict)
+    #: Bytes per second that each producer may send before it is throttled; 0 for no limit.
+    produce_quota: int = 0
 
     @property
     def idempotent(self) -> bool:
@@ -135,7 +136,7 @@ def make_plan(seed: int) -> Plan:
         flush_share=rng.choice([0.0, 0.05, 0.2]),
         ending=rng.choice(["quiet", "quiet", "quiet", "graceful", "graceful", "hasty", "forced"]),
         first_epoch=rng.choice([0, 0, 0, 0, 2**15 - 2]),
-        broker={"quota_producer_default": rng.choice([3000, 20_000])} if rng.random() < 0.05 else {},
+        produce_quota=rng.choice([3000, 20_000]) if rng.random() < 0.05 else 0,
     )
 
 

@@ -29,7 +29,7 @@ _REFUSALS: Final = {
 }
 _log: Final = ContextLogger(__name__, "")
 #: First versions of Produce and of Fetch with topic ids.
-FIRST_WITH_TOPIC_IDS: Final = 13
+_FIRST_WITH_TOPIC_IDS: Final = 13
 
 _Request: TypeAlias = ApiRequest[ProduceRequest] | ApiRequest[FetchRequest]
 
@@ -102,7 +102,7 @@ def cluster_operations(context: BrokerContext, request: ApiRequest[Any]) -> int:
 
 def asked_topic(context: BrokerContext, request: _Request, name: str, topic_id: UUID) -> TopicState | ApiError:
     """The topic with *topic_id*, in versions without ids with *name*, or the error that there is none."""
-    by_id = request.version >= FIRST_WITH_TOPIC_IDS
+    by_id = request.version >= _FIRST_WITH_TOPIC_IDS
     topic = context.cluster.topic_by_id(topic_id) if by_id else context.cluster.topic(name)
     code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return topic or ApiError("there is no such topic", code)

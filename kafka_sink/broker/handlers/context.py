@@ -20,10 +20,9 @@ from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
 from kafka_sink.broker.faults.error_response import error_response
 from kafka_sink.broker.faults.faults import Faults
-from kafka_sink.broker.fetch_sessions import FetchSessions, ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import PartitionLog
-from kafka_sink.broker.network.quotas import ClientQuota
+from kafka_sink.broker.network.quotas import ClientQuota, ResponseBudget
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
@@ -63,7 +62,6 @@ class BrokerContext:
     producer_quota: ClientQuota
     consumer_quota: ClientQuota
     response_budget: ResponseBudget
-    fetch_sessions: FetchSessions
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     markers: TransactionMarkers

@@ -1,7 +1,9 @@
 """Fetch (key 1): reads batches from logs.
 
-Clients may fetch in sessions (KIP-227). A fetch that needs more data than there is waits in the purgatory, not on a
-thread. Versions 13 and up identify topics by id; answers of versions 16 and up include a new leader.
+A fetch that needs more data than there is waits in the purgatory, not on a thread. Clients that ask for a session
+(KIP-227) get none, as from a Kafka whose cache of sessions is full, and name all their partitions each time.
+
+Versions 13 and up identify topics by id; answers of versions 16 and up include a new leader.
 """
 
 from __future__ import annotations
@@ -11,8 +13,7 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.delays import DelayedOperation
-from kafka_sink.broker.fetch_sessions import FetchContext
-from kafka_sink.broker.handlers.authorization import FIRST_WITH_TOPIC_IDS, asked_topic, is_allowed, permitted_topic
+from kafka_sink.broker.handlers.authorization import asked_topic, is_allowed, permitted_topic
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.common.acl import AclOperation, ResourceType
@@ -36,6 +37,8 @@ _NOWHERE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
 _FIRST_WITH_NEW_LEADER: Final = 12
+#: The epochs of requests that name all their partitions: one that asks for a session, and one that does not.
+_WHOLE: Final = (0, -1)
 #: Replica id of all clients that are no followers.
 _CONSUMER: Final = -1
 _FIRST_WITH_ENDPOINTS: Final = 16
@@ -64,18 +67,16 @@ class _Reading:
 def fetch(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
     """Answer at once if there are enough bytes or there is an error, else when there are, or after the maximum wait."""
     body = request.body
-    try:
-        fetch = context.fetch_sessions.begin(body, by_id=request.version >= FIRST_WITH_TOPIC_IDS)
-    except ApiError as error:
-        request.respond(FetchResponse(error_code=error.code))
+    if body.session_epoch not in _WHOLE:
+        request.respond(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
-    reading = _read(context, request, fetch)
+    reading = _read(context, request)
     min_bytes = min(body.min_bytes, _most_bytes(context, request))
     is_complete = reading.failed or reading.closed or reading.size >= min_bytes
     if is_complete or body.max_wait_ms <= 0 or not reading.appended:
-        _respond(context, request, fetch, reading)
+        _respond(context, request, reading)
         return
-    _delay(context, request, fetch, min_bytes - reading.size, reading)
+    _delay(context, request, min_bytes - reading.size, reading)
 
 
 def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> int:
@@ -84,18 +85,16 @@ def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> in
     return min(request.body.max_bytes, context.config.fetch_max_bytes, quota)
 
 
-def _delay(
-    context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext, missing: int, reading: _Reading
-) -> None:
+def _delay(context: BrokerContext, request: ApiRequest[FetchRequest], missing: int, reading: _Reading) -> None:
     seen, committed = reading.appended, reading.committed
 
     # The bytes read so far are not kept; they are read again for the answer.
     def satisfied() -> bool:
-        return _more_than(context, seen, missing, committed=committed) or not _still_led(context, request, fetch)
+        return _more_than(context, seen, missing, committed=committed) or not _still_led(context, request)
 
     def finish() -> None:
         try:
-            _respond(context, request, fetch, _read(context, request, fetch))
+            _respond(context, request, _read(context, request))
         except Exception:
             # This runs on the appending thread, which must not be affected by an error here.
             _log.exception("a delayed fetch of %s failed, closing its connection", request.client_id)
@@ -118,8 +117,8 @@ def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing:
     return more >= missing
 
 
-def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext) -> bool:
-    for data in fetch.topics:
+def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest]) -> bool:
+    for data in request.body.topics:
         topic = asked_topic(context, request, data.topic, data.topic_id)
         if isinstance(topic, ApiError):
             return False
@@ -129,11 +128,11 @@ def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest], fetch:
     return True
 
 
-def _read(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext) -> _Reading:
+def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading:
     committed = request.body.isolation_level == _READ_COMMITTED
     reading = _Reading([], 0, failed=False, closed=False, appended={}, committed=committed)
     budget = min(_most_bytes(context, request), context.response_budget.available_bytes)
-    for data in fetch.topics:
+    for data in request.body.topics:
         topic = _readable_topic(context, request, data)
         parts = []
         for partition in data.partitions:
@@ -216,7 +215,7 @@ def _name_leader(request: ApiRequest[FetchRequest], topic: TopicState, part: Par
         part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
 
 
-def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext, reading: _Reading) -> None:
+def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading: _Reading) -> None:
     now_ms = context.clock.monotonic_ms()
     throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms, user=request.user)
     request.throttle(throttle_ms, context.timer, now_ms)
@@ -224,21 +223,15 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: F
         # KIP-219: the client fetches again after the throttle time. A batch larger than any quota is sent now;
         # otherwise it would never be sent.
         context.consumer_quota.unrecord(request.client_id, reading.size, user=request.user)
-        request.respond(FetchResponse(throttle_time_ms=throttle_ms, session_id=fetch.session_id))
-        return
-    try:
-        session_id, responses = fetch.answer(reading.responses)
-    except ApiError as error:
-        request.respond(FetchResponse(throttle_ms, error.code, fetch.session_id))
+        request.respond(FetchResponse(throttle_time_ms=throttle_ms))
         return
     named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS
-    parts = [part for topic in responses for part in topic.partitions] if named else []
+    parts = [part for topic in reading.responses for part in topic.partitions] if named else []
     leaders = leaders_named(context, (part.current_leader.leader_id for part in parts), request.listener_name)
     response = FetchResponse(
         throttle_time_ms=throttle_ms,
         error_code=ErrorCode.NONE,
-        session_id=session_id,
-        responses=responses,
+        responses=reading.responses,
         node_endpoints=[NodeEndpoint(*leader) for leader in leaders],
     )
     context.response_budget.reserve(reading.size)

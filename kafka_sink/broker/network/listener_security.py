@@ -20,7 +20,6 @@ from kafka_sink.common.sasl_mechanisms import (
     SCRAM_MECHANISMS,
     ScramCredential,
     ScramUsers,
-    parse_credential,
 )
 from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.channel.channel import (
@@ -62,12 +61,6 @@ def users_of(config: BrokerConfig, stored: Callable[[], ScramUsers]) -> Users:
         if mechanism in enabled
         for name, password in passwords.items()
     }
-    for number, text in enumerate(filter(None, map(str.strip, config.sasl_scram_credentials.split(";"))), 1):
-        try:
-            mechanism, name, credential = parse_credential(text)
-        except ConfigError as error:
-            raise ConfigError.of("sasl.scram.credentials", f", entry {number}: {error}") from None
-        configured[mechanism, name] = credential
     return Users(passwords if PLAIN in enabled else {}, configured, stored)
 
 

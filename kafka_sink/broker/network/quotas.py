@@ -1,4 +1,5 @@
-"""Rates over sampled windows, and the throttle time of a client that exceeds its quota of bytes per second.
+"""Rates over sampled windows, and the throttle time of a client that exceeds its quota of bytes per second; and the
+bytes of fetch responses that wait to be sent.
 
 Handlers record on any thread; quotas may be changed at any time. This module must not delay anything: it only computes
 the throttle time. Clients are identified by user and client id.
@@ -107,24 +108,22 @@ _LONGEST_THROTTLE_MS: Final = 2**31 - 1
 
 
 class ClientQuota:
-    """A rate for every client, *bytes_per_s* for those without another quota, measured over *windows* windows of
-    *window_ms*."""
+    """A rate for every client that has a quota, measured over *windows* windows of *window_ms*."""
 
-    def __init__(self, bytes_per_s: int, windows: int = 11, window_ms: int = 1000) -> None:
+    def __init__(self, windows: int = 11, window_ms: int = 1000) -> None:
         self._windows, self._window_ms = windows, window_ms
         self._lock = threading.Lock()
         # Guarded by the lock.
-        self._default = bytes_per_s
         self._limits: Mapping[QuotaEntity, float] = {}
         self._rates = RateQuotas[tuple[str | None, str | None]](windows, window_ms)
         # Read without the lock: usually there is no quota, and that case must cost nothing.
-        self._unlimited = bytes_per_s >= NO_QUOTA
+        self._unlimited = True
 
     def follow(self, limits: Mapping[QuotaEntity, float]) -> None:
         """Set the quotas of users and clients to *limits*, bytes per second, instead of those before."""
         with self._lock:
             self._limits = limits
-            self._unlimited = self._default >= NO_QUOTA and not limits
+            self._unlimited = not limits
 
     def record(self, client_id: str, size: int, now_ms: int, user: str = "") -> int:
         """Record *size* bytes; returns the throttle time in ms, usually 0."""
@@ -160,7 +159,7 @@ class ClientQuota:
                     user if USER in kinds else None,
                     client_id if CLIENT in kinds else None,
                 )
-        return self._default, (None, client_id)
+        return NO_QUOTA, (None, client_id)
 
 
 def _entities(user: str, client_id: str) -> Iterator[QuotaEntity]:
@@ -171,3 +170,34 @@ def _entities(user: str, client_id: str) -> Iterator[QuotaEntity]:
         yield frozenset({(USER, name)})
     yield frozenset({(CLIENT, client_id)})
     yield frozenset({(CLIENT, None)})
+
+
+class ResponseBudget:
+    """Limits the bytes of fetch responses that wait to be sent to *limit_bytes*, even if clients request data and never
+    read it.
+
+    Handlers reserve on any thread; network threads release when a response was sent or its connection is closed. A
+    reservation must never fail: a consumer always gets its next batch, but nothing more while the limit is reached.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._reserved = 0
+
+    @property
+    def available_bytes(self) -> int:
+        """The bytes left below the limit; 0 when the limit is reached."""
+        return max(self._limit_bytes - self._reserved, 0)
+
+    def reserve(self, size: int) -> None:
+        """Reserve *size* bytes, even beyond the limit."""
+        with self._lock:
+            self._reserved += size
+
+    def release(self, size: int) -> None:
+        """Release reserved bytes. :raises ValueError: if more bytes are released than were reserved."""
+        with self._lock:
+            if size > self._reserved:
+                raise ValueError(f"{size} bytes released, {self._reserved} are reserved")
+            self._reserved -= size

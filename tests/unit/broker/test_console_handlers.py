@@ -202,7 +202,7 @@ def test_settings_without_effect_are_accepted_and_others_refused() -> None:
         **accepted,
         "retention.ms": "7",
     }
-    cleaner = {"log.cleaner.threads": "2", "log.cleaner.backoff.ms": "15001"}
+    cleaner = {"log.cleaner.backoff.ms": "15001"}
     cluster.alter_broker_configs(lambda configs: {**configs, **cleaner})
     assert cluster.image.broker_configs == cleaner
     for name, value, said in (

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from kafka_sink.broker.handlers.dispatch import HANDLERS
+from kafka_sink.broker.network.quotas import CLIENT
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
@@ -132,7 +133,7 @@ def test_authorized_operations_are_returned_only_if_requested(node: BrokerNode) 
 def test_metadata_of_a_topic_that_is_not_there(node: BrokerNode, version: int) -> None:
     # Before version 4 a client cannot say that it does not want the topic.
     (topic,) = node.call(ApiKey.METADATA, version, [{"name": "new"}], allow_auto_topic_creation=version < 4).topics
-    assert (topic.name, topic.error_code, len(topic.partitions)) == (("new", 3, 0) if version >= 4 else ("new", 0, 4))
+    assert (topic.name, topic.error_code, len(topic.partitions)) == (("new", 3, 0) if version >= 4 else ("new", 0, 1))
 
 
 @pytest.mark.parametrize("version", [12, 13])
@@ -288,7 +289,8 @@ def test_a_disk_that_fails_is_answered_with_a_code(node: BrokerNode) -> None:
 
 
 def test_producer_over_quota_is_answered_at_once_then_throttled() -> None:
-    node = BrokerNode(quota_producer_default=1000)
+    node = BrokerNode()
+    node.context.producer_quota.follow({frozenset({(CLIENT, None)}): 1000})
     node.cluster.create_topic("t", 1)
     node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"x" * 12_000,)))
     start, sent = node.responses
@@ -306,7 +308,8 @@ def test_producer_over_quota_is_answered_at_once_then_throttled() -> None:
 
 @pytest.mark.behaviour("Throttling and quotas", "A producer without acks is throttled too")
 def test_a_producer_without_acks_is_throttled_too() -> None:
-    node = BrokerNode(quota_producer_default=1000)
+    node = BrokerNode()
+    node.context.producer_quota.follow({frozenset({(CLIENT, None)}): 1000})
     node.cluster.create_topic("t", 1)
     node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"x" * 12_000,), acks=0))
     assert [type(response) for response in node.responses] == [StartThrottlingResponse, NoOpResponse]
@@ -350,7 +353,8 @@ def test_fetch(node: BrokerNode, version: int) -> None:
 
 @pytest.mark.behaviour("Throttling and quotas", "A reader over its quota gets an empty answer (KIP-219)")
 def test_consumer_over_quota_gets_empty_answers_until_allowed() -> None:
-    node = BrokerNode(quota_consumer_default=1000)
+    node = BrokerNode()
+    node.context.consumer_quota.follow({frozenset({(CLIENT, None)}): 1000})
     node.cluster.create_topic("t", 1)
     for _ in range(4):
         produced(node, 9, produce(node, values=(b"x" * 4000,)))
@@ -369,7 +373,8 @@ def test_consumer_over_quota_gets_empty_answers_until_allowed() -> None:
     "Throttling and quotas", "A batch larger than the quota gets through, and its time is waited for"
 )
 def test_batch_larger_than_the_quota_gets_through_throttled() -> None:
-    node = BrokerNode(quota_consumer_default=10)
+    node = BrokerNode()
+    node.context.consumer_quota.follow({frozenset({(CLIENT, None)}): 10})
     node.cluster.create_topic("t", 1)
     produced(node, 9, produce(node, values=(b"x" * 400,)))
     node.send(ApiKey.FETCH, 12, fetch(node))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.broker.fetch_sessions import ResponseBudget
+from kafka_sink.broker.network.quotas import ResponseBudget
 
 
 @pytest.mark.behaviour("Request memory", "All fetch answers together have a bound (queued.max.response.bytes)")

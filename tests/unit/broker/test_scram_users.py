@@ -11,7 +11,6 @@ from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.network.listener_security import users_of
 from kafka_sink.common.errors import AuthenticationError, ErrorCode
-from kafka_sink.common.sasl_mechanisms import ScramCredential, credential_text
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.users import CredentialInfo, ScramCredentialDeletion
@@ -20,7 +19,8 @@ from tests.fakes.broker_node import DIRECTORY, BrokerNode
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 SALT = b"a salt of clients"
 CONFIGURED: dict[str, Any] = {
-    "sasl_scram_credentials": credential_text(SHA_512, "fixed", ScramCredential.of(SHA_512, "f"))
+    "sasl_enabled_mechanisms": (SHA_512,),
+    "sasl_jaas_config": 'org.apache.kafka.common.security.scram.ScramLoginModule required user_fixed="f";',
 }
 
 

@@ -129,7 +129,7 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(snapshot: bytes) -> N
 
 
 def test_producers_that_come_once_take_little_and_not_for_long() -> None:
-    producers, hour_ms = ProducerStateManager(BrokerConfig().producer_id_expiration_ms), 3_600_000
+    producers, day_ms = ProducerStateManager(BrokerConfig().producer_id_expiration_ms), 86_400_000
     batches = [header(0, producer=number) for number in range(1000)]
     tracemalloc.start()
     try:
@@ -138,7 +138,7 @@ def test_producers_that_come_once_take_little_and_not_for_long() -> None:
         assert tracemalloc.get_traced_memory()[0] < 600 * len(batches)
     finally:
         tracemalloc.stop()
-    producers.expire(hour_ms)
+    producers.expire(day_ms)
     assert len(producers.states) == 1000
-    producers.expire(hour_ms + 1)
+    producers.expire(day_ms + 1)
     assert len(producers.states) == 0
