@@ -58,12 +58,13 @@ KNOWN: Final = (
     Known(
         "FindCoordinator: a group twice", r"\.coordinators", "answered once, so that no answer grows with repetition"
     ),
+    Known("Fetch: .*", r"\.session_id", "there are no fetch sessions"),
     Known("DescribeConfigs: a topic twice", r"\.results", "answered once, so that no answer grows with repetition"),
     Known("DescribeConfigs: .*", ".*config_type", "INT and LONG are one kind of number"),
     Known(
         "DescribeConfigs: .*",
         r".*(config_source|synonyms|configs)",
-        "Kafka keeps min.insync.replicas as a dynamic setting, and num.partitions is set here",
+        "Kafka keeps min.insync.replicas as a dynamic setting",
     ),
     Known("IncrementalAlterConfigs: an unknown operation", ".*", _NOT_SHOWN),
     Known("IncrementalAlterConfigs: a topic without a name", ".*", "a bad name is INVALID_TOPIC_EXCEPTION everywhere"),
@@ -109,8 +110,8 @@ NOT_SERVED: Final = {
 
 @pytest.fixture(scope="module")
 def pair(real_kafka: RealKafka) -> Iterator[tuple[Broker, Broker]]:
-    """Ours and theirs; one default of ours is not Kafka's."""
-    with EmbeddedCluster(num_partitions=1) as cluster:
+    """Ours and theirs."""
+    with EmbeddedCluster() as cluster:
         brokers = Broker(cluster.bootstrap_servers), Broker(real_kafka.bootstrap_servers)
         yield brokers
         for broker in brokers:

@@ -51,8 +51,6 @@ _OF_DISKS: Final = frozenset({"log_dir", "partition_size", "total_bytes", "usabl
 _MEMBER_ID_CHARACTERS: Final = 36
 #: Ids of producers above this one are those of scenarios.
 _PLAYED_PRODUCER_ID: Final = 100_000
-#: Stands in a Fetch for the session that the broker has given in the same version.
-SESSION_ID: Final = 0x5E551011
 #: With this begin the names of what scenarios make.
 _OURS: Final = "diff"
 _SETTINGS: Final = frozenset(
@@ -126,7 +124,6 @@ class Broker:
         self._names: dict[str, str] = {}
         self._ids: dict[str, uuid.UUID] = {}
         self._producer_ids: dict[int, str] = {}
-        self._sessions: dict[int, int] = {}
         self._wire = self._connected()
         self.answers: dict[str, Any] = {}
         self.versions = self._table()
@@ -237,7 +234,6 @@ class Broker:
         """Ask *body*, and write down what came under *name*."""
         for wanted, given in self._ids.items():
             body = body.replace(topic_id(wanted).bytes, given.bytes)
-        body = body.replace(struct.pack(">i", SESSION_ID), struct.pack(">i", self._sessions.get(version, 0)))
         deadline = time.monotonic() + _PATIENCE_S
         answer = self._exchange(ask.api, version, body)
         while not ask.final and _codes(answer) & _NOT_YET and time.monotonic() < deadline:
@@ -250,8 +246,6 @@ class Broker:
             time.sleep(0.05)
             answer = self._exchange(ask.api, version, body)
         assert name not in self.answers, name
-        if ask.api == "Fetch" and answer.get("session_id"):
-            self._sessions[version] = answer["session_id"]
         self.answers[name] = self._noted(ask, answer)
 
     def _noted(self, ask: Ask, answer: Any) -> Any:

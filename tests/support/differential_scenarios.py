@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from tests.support.differential import SESSION_ID, Ask, Json, topic_id
+from tests.support.differential import Ask, Json, topic_id
 
 _GOLDEN: Final = Path(__file__).parents[1] / "golden"
 #: Topics that are there at the beginning, and what CreateTopics is told of them.
@@ -104,20 +104,6 @@ def _fetch(label: str, topic: Json, partition: int = 0, **changes: Any) -> Ask:
     return Ask("Fetch", label, {**_FETCH, "topics": [{**topic, "partitions": [wanted]}], **of_request})
 
 
-def _in_session(label: str, epoch: int, offsets: dict[int, int], forget: Sequence[int] = (), **changes: Any) -> Ask:
-    """Partitions of A, from their offsets, and those that the session forgets."""
-    wanted = [{"partition": each, "fetch_offset": at, "partition_max_bytes": 90_000} for each, at in offsets.items()]
-    values = {
-        **_FETCH,
-        "session_id": SESSION_ID,
-        "session_epoch": epoch,
-        "topics": [{**A, "partitions": wanted}] if wanted else [],
-        "forgotten_topics_data": [{**A, "partitions": [*forget]}] if forget else [],
-        **changes,
-    }
-    return Ask("Fetch", f"in a session: {label}", values, range(7, 100))
-
-
 FETCH: Final = (
     _fetch("from the beginning", B),
     _fetch("everything, committed", A, isolation_level=1),
@@ -149,22 +135,6 @@ FETCH: Final = (
         {**_FETCH, "topics": [{**B, "partitions": [{"partition": 0, "partition_max_bytes": 50_000_000}] * 2}]},
     ),
     Ask("Fetch", "forgotten topics", {**_FETCH, "topics": [], "forgotten_topics_data": [{**B, "partitions": [0]}]}),
-    _in_session("one of three partitions, and one that is not there", 0, {0: 0, 1: 0, 99: 0}, session_id=0),
-    _in_session("the same again, without a word", 1, {}),
-    _in_session("from another offset", 2, {0: 1}),
-    _in_session("without the one that is not there", 3, {}, forget=[99]),
-    _in_session("nothing new", 4, {}),
-    _produce("for those in a session", [_part(A, 0, batch())]),
-    _in_session("something new", 5, {}),
-    _in_session("the same epoch again", 5, {}),
-    _in_session("a later epoch", 9, {}),
-    _in_session("one more", 6, {2: 0}),
-    _in_session("without any", 7, {}, forget=[0, 1, 2]),
-    _in_session("that has ended", 8, {}),
-    _in_session("another one", 0, {0: 5}, session_id=0),
-    _in_session("by somebody without words", 1, {}),
-    _in_session("its end", -1, {1: 0}),
-    _in_session("after its end", 2, {}),
 )
 
 
@@ -847,8 +817,9 @@ def _of_policy(name: str, policy: str) -> tuple[Ask, ...]:
     topic, of = {"name": name, "topic": name, "topic_id": topic_id(name)}, f"of {policy or 'no policy'}"
     return (
         _produce(f"a record {of}", [_part(topic, 0, keyed_batch())], versions=range(3, 4)),
+        _offsets(f"the largest time {of}", -3, topic),
         *(_cut(f"{word} {of}", offset, topic=topic) for word, offset in (("nothing", 0), ("beyond", 99), ("all", -1))),
-        *(_offsets(f"{word} {of}", time, topic) for word, time in (("first", -2), ("end", -1), ("largest", -3))),
+        *(_offsets(f"the {word} {of}", time, topic) for word, time in (("first", -2), ("end", -1))),
         _epoch(f"the epoch {of}", topic, 0, 0, 0),
         _describe(f"the policy {of}", _TOPIC, name, ["cleanup.policy"]),
         _add(f"more partitions {of}", name, 5, validate_only=True),
