@@ -153,7 +153,7 @@ export KAFKALITE_BOOTSTRAP_SERVERS="$bootstrap"
 new_topic() {
     say "creating topic $1 with $partitions partitions on $bootstrap …"
     # The demo's own broker is new.
-    if [ -z "$broker_pid" ] && kafkalite topics list | grep -qxF -- "$1"; then kafkalite topics delete "$1"; fi
+    if [ -z "$broker_pid" ] && kafkalite topics list | grep -qxF -- "$1"; then kafkalite topics delete "$1" --yes; fi
     kafkalite topics create "$1" --partitions "$partitions"
 }
 

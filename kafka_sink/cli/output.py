@@ -19,6 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from kafka_sink.client.factory import NoAddressError
 from kafka_sink.common.clock import begin_again
 from kafka_sink.common.errors import BrokersUnreachableError, ConfigError, KafkaError, UnknownTopicOrPartitionError
 from kafka_sink.common.text import printable, without_controls
@@ -77,8 +78,10 @@ def is_debug() -> bool:
 
 
 def is_usage(error: Exception) -> bool:
-    """Whether *error* is a usage error, and not an error of the cluster."""
-    return isinstance(error, ConfigError)
+    """Whether *error* is a usage error, and not one of the cluster, which is not reached by a name without an address
+    either."""
+    is_without_address = any(isinstance(each, NoAddressError) for each in (error, error.__cause__))
+    return isinstance(error, ConfigError) and not is_without_address
 
 
 def explain(error: Exception) -> str:
@@ -137,6 +140,10 @@ def table_console() -> Console:
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     return console
+
+
+#: For commands that delete something, or set it back.
+yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 def ask(question: str, *, yes: bool) -> None:

@@ -83,10 +83,14 @@ def create_client(
     return client, metadata
 
 
+class NoAddressError(ConfigError):
+    """No name in ``bootstrap.servers`` has an address now."""
+
+
 def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], list[ConnectionFailure]]:
     """Host and port of every usable bootstrap address, and a failure for each address whose name does not resolve.
 
-    :raises ConfigError: if no address is usable; the text says why for each.
+    :raises NoAddressError: if no address is usable; the text says why for each.
     """
     usable: list[tuple[str, int]] = []
     unresolved: list[ConnectionFailure] = []
@@ -102,7 +106,7 @@ def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], li
         else:
             usable.append((host, port))
     if not usable:
-        raise ConfigError.of(
+        raise NoAddressError.of(
             config.option("bootstrap.servers"), f": no usable address; {'; '.join(map(str, unresolved))}"
         )
     return list(dict.fromkeys(usable)), unresolved

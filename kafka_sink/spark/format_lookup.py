@@ -21,6 +21,7 @@ from kafka_sink.spark.internals import (
     activate,
     activate_before,
     environment_of_jvm,
+    has_format,
     is_active,
     look_up_format,
     name_python_of_workers,
@@ -52,11 +53,12 @@ def register_format(spark: SparkSession, source: type[DataSource]) -> None:
     """
     if not is_connect(spark):
         _name_interpreter(spark)
-    try:
-        spark.dataSource.register(source)
-    except PySparkException as error:
-        if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
-            raise
+    if is_connect(spark) or not has_format(spark, FORMAT, source):
+        try:
+            spark.dataSource.register(source)
+        except PySparkException as error:
+            if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
+                raise
     if not is_connect(spark):
         activate(spark)
         _activate_where_named()

@@ -252,6 +252,25 @@ def look_up_format(spark: Any, name: str) -> None:
     lookup(name, spark._jsparkSession.sessionState().conf())
 
 
+def has_format(spark: Any, name: str, source: type) -> bool:
+    """Whether the format *name* of *spark* is *source* already, because Spark has found it or it was registered.
+
+    Seen in Spark 4.0 to 4.3 (``DataSourceManager``). Gone: False, and it is registered again, of which Spark warns.
+    """
+
+    def look() -> bool:
+        from pyspark.serializers import CloudPickleSerializer
+
+        manager = spark._jsparkSession.sessionState().dataSourceManager()
+        if not manager.dataSourceExists(name):
+            return False
+        signed = (byte - 256 if byte > 127 else byte for byte in CloudPickleSerializer().dumps(source))
+        held = manager.lookupDataSource(name).dataSourceCls().command().mkString(",")
+        return bool(held == ",".join(map(str, signed)))
+
+    return _seen(look, False)
+
+
 def environment_of_jvm(spark: Any, name: str) -> str | None:
     """The environment variable *name* of the JVM, which has the interpreter that looks for formats.
 

@@ -8,8 +8,11 @@ Source: https://www.starlette.io; https://www.w3.org/TR/CSP3; https://fetch.spec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from http import HTTPStatus
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,7 +47,7 @@ from kafka_sink.ui.shown import ByteView
 MOST_HEADERS: Final = 20
 
 _HERE: Final = Path(__file__).parent
-#: An empty element, to which plotly.js adds its rules; those of its maps stay refused.
+#: An empty element, to which plotly.js adds its rules.
 _EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 _HEADERS: Final = {
     "content-security-policy": (
@@ -80,6 +83,16 @@ class OwnBrowserOnly:
         refusal = refusal_of(headers.get("host", ""), headers.get("origin"))
         answer = self._app if refusal is None else PlainTextResponse(refusal, HTTPStatus.FORBIDDEN)
         await answer(scope, receive, send_with_headers)
+
+
+#: plotly.js adds the rules of its maps, which the policy refuses, unless an element has the id of theirs.
+_STYLES_OF_MAPS: Final = re.compile(rb'getElementById\("([0-9a-f]{64})"\)')
+
+
+@cache
+def _styles_of_maps() -> list[str]:
+    script = resources.files("plotly") / "package_data" / "plotly.min.js"
+    return sorted({found.decode() for found in _STYLES_OF_MAPS.findall(script.read_bytes())})
 
 
 def _without_controls(value: Any) -> Any:
@@ -202,6 +215,7 @@ class Pages:
             return {
                 "count": count,
                 "rows": with_before(writes)[::-1],
+                "styles": _styles_of_maps(),
                 "chart": {**figure, "config": CONFIG} if (figure := chart_of(writes)) is not None else None,
                 "rate": recent_rows_per_s(writes),
                 "lag": lags[-1] if lags else None,

@@ -183,4 +183,4 @@ def test_the_command_line_speaks_to_it(real_kafka: RealKafka, topic: str) -> Non
     made = f"{topic}-made"
     kafkalite(real_kafka, "topics", "create", made, "--partitions", "3", "--config", "retention.ms=60000")
     until("the topic", lambda: made in kafkalite(real_kafka, "topics", "list").splitlines())
-    kafkalite(real_kafka, "topics", "delete", made)
+    kafkalite(real_kafka, "topics", "delete", made, "--yes")

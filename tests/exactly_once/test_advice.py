@@ -54,7 +54,8 @@ def run(world: World, command: list[str], *more: str) -> Result:
 
 
 def followed(world: World, command: list[str], *more: str) -> None:
-    done = run(world, command, *more)
+    answer = ("--yes",) if command[:2] == ["groups", "delete"] and "--yes" not in more else ()
+    done = run(world, command, *more, *answer)
     assert done.exit_code == 0, done.output
 
 

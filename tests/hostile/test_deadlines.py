@@ -37,13 +37,13 @@ MOST_ANSWERS: Final = 2 * (int(TIMEOUT_S / DELAY_S) + 1)
 LASTING: Final = frozenset({"check", "consume", "produce", "ui", "verify"})
 #: What each other command with --timeout is given here, so that it asks for more than can be answered in time.
 ASKING: Final = {
-    "groups delete": "g",
+    "groups delete": "g --yes",
     "groups describe": "g",
     "groups list": "",
-    "groups reset-offsets": "g --topic t --to-earliest",
+    "groups reset-offsets": "g --topic t --to-earliest --yes",
     "topics alter": "t --config retention.ms=5",
     "topics create": "new",
-    "topics delete": "t",
+    "topics delete": "t --yes",
     "topics describe": "",
     "topics list": "",
     "topics move-leader": "t 0 1",

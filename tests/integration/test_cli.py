@@ -132,7 +132,7 @@ def test_create_describe_produce_consume_delete(running: RunningBroker) -> None:
     assert (behind.code, behind.out) == (0, "")
     assert "round.trip-0 ends at offset 2" in one_line(behind.err)
 
-    assert kafkalite("topics", "delete", "round.trip", at=at).code == 0
+    assert kafkalite("topics", "delete", "round.trip", "--yes", at=at).code == 0
     assert "round.trip" not in kafkalite("topics", "list", at=at).out.splitlines()
 
 
@@ -290,7 +290,11 @@ def test_a_reader_that_goes_away_is_no_failure(running: RunningBroker) -> None:
 
 def test_an_unknown_topic_is_named_and_not_made(running: RunningBroker) -> None:
     at = running.bootstrap_servers
-    for arguments in (["consume", "no.such"], ["topics", "describe", "no.such"], ["topics", "delete", "no.such"]):
+    for arguments in (
+        ["consume", "no.such"],
+        ["topics", "describe", "no.such"],
+        ["topics", "delete", "no.such", "--yes"],
+    ):
         result = kafkalite(*arguments, at=at)
         assert (result.code, result.out) == (1, "")
         assert "no.such" in one_line(result.err)

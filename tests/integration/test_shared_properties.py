@@ -31,7 +31,7 @@ COMMANDS = (
     ("topics", "list"),
     ("topics", "describe", "orders"),
     ("groups", "list"),
-    ("groups", "reset-offsets", "readers", "--topic", "orders", "--to-latest"),
+    ("groups", "reset-offsets", "readers", "--topic", "orders", "--to-latest", "--yes"),
     ("txn", "list"),
     ("produce", "orders", "--raw"),
     ("consume", "orders"),

@@ -62,6 +62,7 @@ def browser() -> Iterator[Any]:
     options.binary_location = str(CHROMIUM)
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     running = webdriver.Chrome(options=options, service=Service(DRIVER))
     running.set_page_load_timeout(WAIT_S)
     running.set_script_timeout(WAIT_S)
@@ -171,7 +172,16 @@ def test_hostile_records_are_only_text(
     )
 
 
+#: How far the legend begins below the dates of the axis, in pixels.
+BELOW_THE_DATES = (
+    "const box = name => document.querySelector(`[data-chart] ${name}`).getBoundingClientRect();"
+    "return box('.legend').top - Math.max(...[...document.querySelectorAll('[data-chart] .xtick text')]"
+    ".map(it => it.getBoundingClientRect().bottom))"
+)
+
+
 @pytest.mark.behaviour("Pages in the browser", "Pages are usable at 400 and 1,300 px, in light and dark")
+@pytest.mark.behaviour("Pages in the browser", "The browser has nothing to say of a page: no error, no violated policy")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1_300])
 def test_pages_fit_narrow_and_wide_windows(
@@ -200,6 +210,12 @@ def test_pages_fit_narrow_and_wide_windows(
                 # Of the rates, and of the tasks and the commits of 29 writes; the missing, the torn and the failed one.
                 assert until(browser, "document.querySelectorAll('[data-chart] .bars .point').length == 25 + 2 * 29")
                 assert until(browser, "document.querySelectorAll('[data-chart] .trace.scatter').length == 2 + 3")
+                assert browser.execute_script(BELOW_THE_DATES) >= 0
+            elif path.endswith("n"):
+                # No column is cut.
+                table = "document.querySelector('table.narrow')"
+                assert browser.execute_script(f"return {table}.scrollWidth <= {table}.clientWidth")
+        assert browser.get_log("browser") == []
         browser.get(url + f"topics/{long}")
         # The reason of a dead letter is read whole, within the window.
         box = browser.execute_script(

@@ -75,7 +75,7 @@ def groups_from_birth_to_end(kafkalite: CommandLine) -> None:
     assert "has active members (reader-1): stop them first" in kafkalite(
         "groups", "reset-offsets", group, "--to-earliest", fails=True
     )
-    assert "NON_EMPTY_GROUP" in kafkalite("groups", "delete", group, fails=True)
+    assert "NON_EMPTY_GROUP" in kafkalite("groups", "delete", group, "--yes", fails=True)
     consumer.close()
 
     def changes(before: int, after: int, *partitions: int) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def groups_from_birth_to_end(kafkalite: CommandLine) -> None:
     def offsets() -> list[int]:
         return [each["offset"] for each in kafkalite.json("groups", "describe", group)[0]["partitions"]]
 
-    reset = ("groups", "reset-offsets", group)
+    reset = ("groups", "reset-offsets", group, "--yes")
     assert kafkalite.json(*reset, "--to-earliest", "--dry-run") == changes(RECORDS, 0, 0, 1)
     assert offsets() == [RECORDS, RECORDS]
     assert kafkalite.json(*reset, "--to-earliest") == changes(RECORDS, 0, 0, 1)
@@ -93,7 +93,7 @@ def groups_from_birth_to_end(kafkalite: CommandLine) -> None:
     assert offsets() == [0, 4]
     assert "none" not in kafkalite(*reset, "--to-offset", "9999", "--topic", topic)
     assert offsets() == [RECORDS, RECORDS]
-    assert kafkalite("groups", "delete", group) == f"deleted {group}\n"
+    assert kafkalite("groups", "delete", group, "--yes") == f"deleted {group}\n"
     assert group not in {each["group"] for each in kafkalite.json("groups", "list")}
     assert "GROUP_ID_NOT_FOUND" in kafkalite("groups", "describe", group, fails=True)
 

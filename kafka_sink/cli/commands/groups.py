@@ -72,13 +72,16 @@ def describe(names: tuple[str, ...], as_json: bool, connection: options.Connecti
 @groups.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("--topic", help="Delete only the offsets of this topic, and keep the group.")
+@output.yes_option
 @options.connection
-def delete(names: tuple[str, ...], topic: str | None, connection: options.Connection) -> None:
+def delete(names: tuple[str, ...], topic: str | None, yes: bool, connection: options.Connection) -> None:
     """Delete groups without members, and their offsets.
 
     The progress of an exactly-once sink is deleted with --topic only, because sinks of other topics may have the same
     name. The sink then begins anew.
     """
+    what = "all offsets" if topic is None else f"the offsets for {topic}"
+    output.ask(f"Delete {what} of {', '.join(names)}?", yes=yes)
     with _connect(connection) as admin:
         for name in names:
             if topic is None:
@@ -109,6 +112,7 @@ def delete(names: tuple[str, ...], topic: str | None, connection: options.Connec
     "--to-offset", "offset", type=click.IntRange(min=0), help="Reset to this offset, or the nearest existing one."
 )
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@output.yes_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def reset_offsets(
@@ -118,6 +122,7 @@ def reset_offsets(
     target: str | None,
     offset: int | None,
     dry_run: bool,
+    yes: bool,
     as_json: bool,
     connection: options.Connection,
 ) -> None:
@@ -141,6 +146,7 @@ def reset_offsets(
         after = {place: goal.get(place, min(max(offset or 0, first[place]), end[place])) for place in places}
         if not dry_run:
             _refuse_members(admin, name, known=bool(before))
+            output.ask(f"Set the offsets of {name} for {len(after)} partitions?", yes=yes)
             admin.set_offsets(name, after)
     _show_changes(before, after, as_json=as_json)
     if dry_run and not as_json:

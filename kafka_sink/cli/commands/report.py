@@ -43,7 +43,8 @@ _BAD: Final = "bold red"
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write the table and a chart over time to this file NAME.html (needs kafkalite[ui]).",
 )
-def report(file: Path, last: int, target: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array instead of the table.")
+def report(file: Path, last: int, target: Path | None, as_json: bool) -> None:
     """Show the last writes in FILE, the option reportPath of a write or a stream.
 
     Rows per second are those of the stream (rows by the time since the end of the write before) and of the write (by
@@ -51,6 +52,8 @@ def report(file: Path, last: int, target: Path | None) -> None:
     and gaps in the numbers of micro-batches: these are not in the file, because they were skipped or the file was
     replaced. Behind are the rows of the source that were not yet read, if a progress_listener has noted them.
     """
+    if as_json and target is not None:
+        raise click.UsageError("--json and --output exclude each other.")
     if target is not None and target.suffix != _SUFFIX:
         raise click.UsageError(f"--output {target}: expected a name that ends with {_SUFFIX}.")
     try:
@@ -59,6 +62,9 @@ def report(file: Path, last: int, target: Path | None) -> None:
         raise click.ClickException(str(error)) from None
     if not writes:
         raise click.ClickException(f"{file} is empty: no write with this reportPath has been committed yet.")
+    if as_json:
+        output.print_json([_document(write, before) for write, before in with_before(writes)])
+        return
     console = output.table_console()
     table = _table(writes, with_bars=console.width >= _WIDE)
     rate = recent_rows_per_s(writes)
@@ -68,6 +74,25 @@ def report(file: Path, last: int, target: Path | None) -> None:
     if target is not None:
         _save(table, writes, target)
         click.echo(f"wrote {target}", err=True)
+
+
+def _document(write: SinkProgress, before: SinkProgress | None) -> dict[str, object]:
+    """What the table says of *write*, which follows *before*; times in ms."""
+    return {
+        "end_ms": write.timestamp_ms,
+        "batch": None if write.batch < 0 else write.batch,
+        "decision": write.decision,
+        "rows": write.rows,
+        "bad_rows": write.bad_rows,
+        "stream_rows_per_s": write.stream_rows_per_s(before),
+        "write_rows_per_s": write.rows_per_s,
+        "tasks_ms": write.elapsed_ms,
+        "commit_ms": write.commit_ms,
+        "ack_p50_ms": write.ack_p50_ms,
+        "ack_p99_ms": write.ack_p99_ms,
+        "behind": write.lag,
+        "remark": write.remark(before),
+    }
 
 
 def _table(writes: Sequence[SinkProgress], *, with_bars: bool) -> Table:

@@ -77,9 +77,11 @@ def create(
 
 @topics.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@output.yes_option
 @options.connection
-def delete(names: tuple[str, ...], connection: options.Connection) -> None:
+def delete(names: tuple[str, ...], yes: bool, connection: options.Connection) -> None:
     """Delete topics and all their data."""
+    output.ask(f"Delete {', '.join(names)} with all records?", yes=yes)
     with _connect(connection) as admin:
         for name in names:
             admin.delete_topics([name])
@@ -139,11 +141,14 @@ def describe(names: tuple[str, ...], configs: bool, as_json: bool, connection: o
         described = admin.describe_topics(names or admin.list_topics())
         # Only a leader has the offsets: a request for a partition without a leader would take the complete time-out.
         led = [info.topic_partition for topic in described.values() for info in topic.partitions if info.leader]
-        first = admin.offsets(led, EARLIEST)
-        end = admin.offsets(led, LATEST)
+        first = admin.offsets(led, EARLIEST, known_only=True)
+        # A leader that has not answered would take the time of the others once more.
+        end = admin.offsets(first, LATEST, known_only=True)
     documents = [_document(topic, first, end) for topic in described.values()]
     columns = ("topic", "partition", "leader", "replicas", "in sync", "first offset", "end offset")
     output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
+    if unknown := [str(partition) for partition in led if partition not in end]:
+        raise click.ClickException(f"no leader has told the offsets of {', '.join(unknown)}: check its broker.")
 
 
 def _show_configs(configs: dict[str, dict[str, ConfigValue]], *, as_json: bool) -> None:

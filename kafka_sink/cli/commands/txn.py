@@ -201,7 +201,7 @@ def hanging(
     "--version", required=True, type=click.IntRange(min=-1), help="The batch that is the sink's last complete one."
 )
 @click.option("--writer", help="The sink's writer, as its error names it; needed if the sink has no progress.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@output.yes_option
 @options.connection
 def accept(name: str, topic: str, version: int, writer: str | None, yes: bool, connection: options.Connection) -> None:
     """Let the exactly-once sink NAME, whose progress is kept for TOPIC, go on after a batch that only its operator can

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.threads import start_loop
-from kafka_sink.spark.internals import SparksBar, classic_context
+from kafka_sink.spark.internals import SparksBar, classic_context, micro_batch_of
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
@@ -238,12 +238,15 @@ def progress_line(df: DataFrame, *, is_wanted: bool) -> Iterator[Accumulator[int
 
 
 def _start(df: DataFrame, ending: ExitStack) -> Accumulator[int] | None:
-    """Show a line until *ending*, if there is a terminal or a notebook and Spark's bars are not switched off."""
+    """Show a line until *ending*, if there is a terminal or a notebook and Spark's bars are not switched off. In a
+    stream there is none: a line for each micro-batch would hide what the program prints."""
     try:
         screen = find_screen()
         # Spark Connect has no context, and a bar of its own.
         context = classic_context(df.sparkSession)
         if screen is None or context is None or context.getConf().get(_SPARKS_BAR) == "false":
+            return None
+        if micro_batch_of(context)[1] is not None:
             return None
         if not _shown.acquire(blocking=False):
             return None

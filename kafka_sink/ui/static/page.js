@@ -4,6 +4,8 @@
 
 const EVERY_MS = 2000;
 const TYPING_MS = 200;
+const NARROW_PX = 500;
+const LEGEND_LINE_PX = 19;
 const live = document.getElementById("live");
 let timer = 0;
 let latest = 0;
@@ -60,6 +62,12 @@ async function draw(figure) {
     await plotly();
     const { data, layout, config } = JSON.parse(figure.dataset.chart);
     const { color, fontFamily } = getComputedStyle(figure);
+    if (figure.clientWidth < NARROW_PX) {
+        // A name a line, below the second line of the axis, which has the date.
+        const names = LEGEND_LINE_PX * data.filter(({ showlegend }) => showlegend !== false).length;
+        layout.height += names;
+        layout.margin.b += names;
+    }
     await Plotly.react(figure, data, { ...layout, font: { color, family: fontFamily, size: 12 } }, config);
 }
 

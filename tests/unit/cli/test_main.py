@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -36,6 +37,16 @@ def run_failing(monkeypatch: pytest.MonkeyPatch, error: BaseException, *options:
     monkeypatch.setattr(FailingAdmin, "error", error)
     monkeypatch.setattr(topics, "AdminClient", FailingAdmin)
     return command_line.run([*options, "topics", "list"])
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:1", "nowhere.invalid:9092"])
+@pytest.mark.parametrize("command", [["topics", "list"], ["produce", "t", "--raw"]])
+def test_cluster_that_is_not_reached_is_one_exit_code(
+    server: str, command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x\n")))
+    assert command_line.run([*command, "--bootstrap-server", server, "--timeout", "0.2"]) == 1
+    assert server.partition(":")[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", command_line.COMMANDS)

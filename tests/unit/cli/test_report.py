@@ -45,6 +45,25 @@ def test_last_writes_are_shown_with_rates_and_gaps(file: Path, capsys: pytest.Ca
     assert "2 before it missing from the file" in " ".join(printed.split())
 
 
+def test_the_last_writes_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(file), "--last", "2", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["batch"], first["rows"], first["stream_rows_per_s"], first["write_rows_per_s"]) == (
+        6,
+        1000,
+        None,
+        2000,
+    )
+    assert (second["batch"], second["end_ms"], second["ack_p99_ms"], second["behind"]) == (
+        9,
+        1_700_000_018_000,
+        40,
+        None,
+    )
+    assert second["remark"] == "2 before it missing from the file"
+    assert run(["report", str(file), "--json", "--output", "x.html"]) == 2
+
+
 def test_skipped_writes_and_writes_without_number_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(line() + "\n" + json.dumps(report_of([], version=17, decision="skipped")) + "\n")

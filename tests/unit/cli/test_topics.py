@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,6 +26,7 @@ class FakeAdmin:
     """One topic: partition 0 with a leader, partition 1 without."""
 
     calls: ClassVar[list[tuple[Any, ...]]] = []
+    leaders_answer: ClassVar[bool] = True
 
     def __init__(self, bootstrap_servers: str, properties: Mapping[str, Any]) -> None:
         self.calls.append(("connect", bootstrap_servers, dict(properties)))
@@ -52,8 +55,13 @@ class FakeAdmin:
         )
         return {name: TopicDescription(name, uuid.UUID(int=7), False, infos) for name in names}
 
-    def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    def offsets(
+        self, partitions: Iterable[TopicPartition], timestamp: int, *, known_only: bool
+    ) -> dict[TopicPartition, int]:
+        assert known_only, "a leader that does not answer would hide all others"
         asked = list(partitions)
+        if not self.leaders_answer:
+            return {}
         assert asked == [TopicPartition("events", 0)], "a partition without a leader would be waited for"
         return dict.fromkeys(asked, 3 if timestamp == EARLIEST else 12)
 
@@ -148,9 +156,19 @@ def test_create_says_what_was_done_before_it_failed(admin: type[FakeAdmin], caps
 
 
 def test_delete(admin: type[FakeAdmin], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "delete", "a", "b"]) == 0
+    assert run(["topics", "delete", "a", "b", "--yes"]) == 0
     assert capsys.readouterr().out == "deleted a\ndeleted b\n"
     assert [call for call in admin.calls if call[0] == "delete"] == [("delete", "a"), ("delete", "b")]
+
+
+@pytest.mark.parametrize("command", [["topics", "delete", "a"], ["groups", "delete", "g"]])
+def test_nothing_is_deleted_before_the_answer(
+    command: list[str], admin: type[FakeAdmin], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert run(command) == 130
+    assert "Delete" in (said := capsys.readouterr().err) and "nothing was changed; --yes answers" in said
+    assert admin.calls == []
 
 
 def test_describe_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +191,16 @@ def test_describe_for_a_person_shows_all_topics(capsys: pytest.CaptureFixture[st
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["events", "0", "1", "1,2", "1", "3", "12"] in rows
     assert ["events", "1", "none", "2", "none", "none"] in rows
+
+
+def test_describe_shows_topics_whose_leaders_do_not_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeAdmin, "leaders_answer", False)
+    assert run(["topics", "describe"]) == 1
+    shown = capsys.readouterr()
+    assert ["events", "0", "1", "1,2", "1", "none", "none"] in [line.split() for line in shown.out.splitlines()]
+    assert shown.err == "kafkalite: no leader has told the offsets of events-0: check its broker.\n"
 
 
 def test_a_long_name_is_not_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
