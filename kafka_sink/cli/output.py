@@ -19,7 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from kafka_sink.client.factory import NoAddressError
+from kafka_sink.client.factory import NO_ADDRESS
 from kafka_sink.common.clock import begin_again
 from kafka_sink.common.errors import BrokersUnreachableError, ConfigError, KafkaError, UnknownTopicOrPartitionError
 from kafka_sink.common.text import printable, without_controls
@@ -80,8 +80,7 @@ def is_debug() -> bool:
 def is_usage(error: Exception) -> bool:
     """Whether *error* is a usage error, and not one of the cluster, which is not reached by a name without an address
     either."""
-    is_without_address = any(isinstance(each, NoAddressError) for each in (error, error.__cause__))
-    return isinstance(error, ConfigError) and not is_without_address
+    return isinstance(error, ConfigError) and NO_ADDRESS not in str(error)
 
 
 def explain(error: Exception) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from kafka_sink.client.connection.connection_states import ConnectionFailure
 from kafka_sink.client.connection.metadata_updater import MetadataUpdater
@@ -25,6 +26,8 @@ from kafka_sink.network.transport.resolver import canonical_names, resolve
 
 __all__ = ["ClientNetwork", "SelectorMetrics", "bootstrap_addresses", "create_client"]
 
+#: Says of an error that no name in ``bootstrap.servers`` has an address now.
+NO_ADDRESS: Final = "no usable address"
 _log = logging.getLogger(__name__)
 
 
@@ -83,14 +86,10 @@ def create_client(
     return client, metadata
 
 
-class NoAddressError(ConfigError):
-    """No name in ``bootstrap.servers`` has an address now."""
-
-
 def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], list[ConnectionFailure]]:
     """Host and port of every usable bootstrap address, and a failure for each address whose name does not resolve.
 
-    :raises NoAddressError: if no address is usable; the text says why for each.
+    :raises ConfigError: if no address is usable; the text says why for each.
     """
     usable: list[tuple[str, int]] = []
     unresolved: list[ConnectionFailure] = []
@@ -106,7 +105,5 @@ def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], li
         else:
             usable.append((host, port))
     if not usable:
-        raise NoAddressError.of(
-            config.option("bootstrap.servers"), f": no usable address; {'; '.join(map(str, unresolved))}"
-        )
+        raise ConfigError.of(config.option("bootstrap.servers"), f": {NO_ADDRESS}; {'; '.join(map(str, unresolved))}")
     return list(dict.fromkeys(usable)), unresolved

@@ -73,7 +73,6 @@ PARTS: Final = (
     "Lineage",
     "Log",
     "Log reader",
-    "Fetch sessions",
     "Retention and DeleteRecords",
     "Exactly once: plan",
     "Exactly once: refused instead of guessed",
