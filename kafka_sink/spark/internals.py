@@ -261,10 +261,11 @@ def has_format(spark: Any, name: str, source: type) -> bool:
     def look() -> bool:
         from pyspark.serializers import CloudPickleSerializer
 
+        serializer: Any = CloudPickleSerializer
         manager = spark._jsparkSession.sessionState().dataSourceManager()
         if not manager.dataSourceExists(name):
             return False
-        signed = (byte - 256 if byte > 127 else byte for byte in CloudPickleSerializer().dumps(source))
+        signed = (byte - 256 if byte > 127 else byte for byte in serializer().dumps(source))
         held = manager.lookupDataSource(name).dataSourceCls().command().mkString(",")
         return bool(held == ",".join(map(str, signed)))
 
