@@ -18,44 +18,48 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.producer_spec import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SINK_MEANINGS
+from kafka_sink.spark.write_spec import (
+    BAD_ROWS,
+    EXACTLY_ONCE_OPTIONS,
+    FORMATS_AND_SCHEMAS,
+    TOPIC_AND_ROWS,
+    WriteSpec,
+)
 from scripts.pages import print_into
 
 
 class Group(NamedTuple):
-    """Options of one purpose: how they are used, and a pattern that their names fit."""
+    """Options of one purpose: how they are used, and a pattern that their names fit unless their declarations name the
+    group."""
 
     heading: str
     example: str
-    names: str
+    names: str = "-"
 
 
 #: An option belongs to the first group that its name fits.
 GROUPS: Final = (
     Group(
-        "Topic and rows",
+        TOPIC_AND_ROWS,
         """df.write.format("kafkalite").mode("append").option("kafka.bootstrap.servers", "broker:9092") \\
     .option("topic", "orders").option("topicPartitions", 6).save()""",
-        r"topic\w*|maxRecordsPerSecond|includeHeaders|reportPath|tunePythonWorkers",
     ),
     Group(
-        "Formats and schemas",
+        FORMATS_AND_SCHEMAS,
         """kafka_sink.write(orders.selectExpr("id AS key", "struct(*) AS value"), topic="orders",
                  options={**brokers, "key.format": "json", "value.format": "avro", "value.schema": "order.avsc"})""",
-        r"(key|value)\.(format|schema|refs|message)",
     ),
     Group(
-        "Rows that cannot be written",
+        BAD_ROWS,
         """beside = {"topic": "orders", "deadLetterTopic": "orders-bad", "maxBadRows": "1%"}
 kafka_sink.write(orders, options={**brokers, **beside})""",
-        r"onBadRow|deadLetterTopic|maxBadRows",
     ),
     Group(
-        "Exactly once",
+        EXACTLY_ONCE_OPTIONS,
         """df.writeStream.format("kafkalite").options(**brokers, topic="orders", transactionalIdPrefix="orders-sink") \\
     .option("checkpointLocation", "/data/orders").start()
 numbered = {"topic": "orders", "txnAppId": "orders-job", "txnVersion": 17}
 df.write.format("kafkalite").mode("append").options(**brokers, **numbered).save()""",
-        r"deliveryGuarantee|transactionalIdPrefix|txn\w+|progressTopic|allowMissingProgress",
     ),
     Group(
         "Schema registry",
@@ -97,6 +101,7 @@ def option_tables() -> str:
     """The groups in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with what they are for the
     sink; each with a heading to link to, and an example."""
     tables = [
+        markdown_table(WriteSpec),
         markdown_table(SinkOptions),
         markdown_table(RegistryConfig),
         markdown_table(
@@ -104,12 +109,14 @@ def option_tables() -> str:
         ),
     ]
     rows = [row for table in tables for row in table.splitlines()[2:]]
+    declared = {name: entry.group for table in (WriteSpec, SinkOptions) for name, (entry, _) in c.keys(table).items()}
     found: dict[Group, list[str]] = {each: [] for each in GROUPS}
     for row in rows:
         name = row.split("`")[1]
-        group = next((each for each in GROUPS if re.fullmatch(each.names, name)), None)
+        heading = declared.get(name)
+        group = next((each for each in GROUPS if each.heading == heading or re.fullmatch(each.names, name)), None)
         if group is None:
-            raise ValueError(f"no pattern in GROUPS fits the option {name}: add it to that of its group")
+            raise ValueError(f"the option {name} has no group of GROUPS: declare it with one of their headings")
         found[group].append(row)
     return "\n".join(
         f"## {group.heading}\n\n```python\n{group.example}\n```\n\n{_HEAD}" + "".join(f"{row}\n" for row in of_group)

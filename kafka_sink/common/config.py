@@ -53,6 +53,7 @@ class ConfigType:
         sensitive: bool = False,
         at_connect: bool = False,
         is_address: bool = False,
+        group: str = "",
     ) -> Any:
         """A dataclass field that is also the configuration key *name*. ``default=REQUIRED`` makes it mandatory.
 
@@ -61,8 +62,9 @@ class ConfigType:
             :func:`resolved`.
         :param is_address: the value may have a user and a password, which appear in no error, and the value in no
             ``repr``.
+        :param group: the heading in docs/options.md; empty where the name tells it.
         """
-        entry = ConfigKey(name, self, doc, validator, sensitive, at_connect, is_address)
+        entry = ConfigKey(name, self, doc, validator, sensitive, at_connect, is_address, group)
         shown = not (sensitive or is_address)
         return dataclasses.field(default=default, metadata={_META: entry}, repr=shown, kw_only=True)
 
@@ -208,6 +210,7 @@ class ConfigKey:
     sensitive: bool
     at_connect: bool
     is_address: bool
+    group: str
 
     def read(self, value: Any, shown_as: str, *, hidden: bool = False) -> Any:
         """Parse and validate *value*; *shown_as* is the name that the user wrote, for error texts, which do not show a

@@ -95,7 +95,7 @@ def check(
         return CheckReport([Finding(step, "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
     of_spark = [
         look_up(spark),
-        *memory_findings(lambda name: spark.conf.get(name, None), buffer_mib(parsed.producer)),
+        *memory_findings(lambda name: spark.conf.get(name, None), buffer_mib(parsed.spec.producer)),
     ]
     findings = [replace(each, place=_DRIVER) for each in of_spark]
     return CheckReport([*check_all(target, _DRIVER), *findings, *_from_executor(spark, parsed, target)])
@@ -110,14 +110,14 @@ def _parse(options: Mapping[str, OptionValue]) -> SinkOptions:
 
 
 def _target(options: SinkOptions, topics: Sequence[str], schema: StructType | None) -> CheckTarget:
-    once = options.exactly_once
-    own = [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
+    spec, once = options.spec, options.spec.exactly_once
+    own = [topic for topic in (spec.topic, spec.dead_letter_topic) if topic is not None]
     return CheckTarget(
-        options.producer.properties,
+        spec.producer.properties,
         tuple(dict.fromkeys([*own, *topics])),
         None
         if once is None
-        else ExactlyOnceTarget(once.name, once.progress_topic, options.producer.transaction_timeout_ms, once.two_phase),
+        else ExactlyOnceTarget(once.name, once.progress_topic, spec.producer.transaction_timeout_ms, once.two_phase),
         KAFKA_PREFIX,
         ()
         if options.topic_partitions is None
@@ -136,13 +136,13 @@ def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget
         is_of_registry = config.chosen is not None or wanted.references is not None
         forms = [] if schema is None or is_of_registry else forms_to_register(wanted, schema)
         if forms:
-            named = [subject_of(form, config, options.topic) for form in forms]
+            named = [subject_of(form, config, options.spec.topic) for form in forms]
             texts = [text for _, text in named]
             subject = SubjectTarget(named[0][0], wanted.column, wanted.name.upper(), texts[0])
             subjects.append(replace(subject, is_derived=wanted.schema is None, earlier=tuple(texts[1:])))
-        elif options.topic is not None and config.strategy(wanted.column) == SubjectNameStrategy.TOPIC:
+        elif options.spec.topic is not None and config.strategy(wanted.column) == SubjectNameStrategy.TOPIC:
             schema_text = None if wanted.schema is None else registered_schema(wanted)
-            name = subject_name(SubjectNameStrategy.TOPIC, wanted.column, options.topic, None)
+            name = subject_name(SubjectNameStrategy.TOPIC, wanted.column, options.spec.topic, None)
             subjects.append(SubjectTarget(name, wanted.column, wanted.name.upper(), schema_text, wanted.schema is None))
     return RegistryTarget(options.registry_properties, tuple(subjects))
 
@@ -156,7 +156,7 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
         import pyarrow
 
         refuse_other_version(drivers)
-        with worker_process.task(tuned=options.tune_python_workers):
+        with worker_process.task(tuned=options.spec.tune_python_workers):
             from kafka_sink.preflight.check import check_connections
 
             findings = check_connections(target, f"{_EXECUTOR} {platform.node()}")

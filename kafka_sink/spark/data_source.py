@@ -83,9 +83,9 @@ class _Stream:
         """
         parsed = self._parsed
         # What options of the registry name is not in the digest.
-        if parsed is None or parsed.registry_properties or parsed.producer.digest_with_files() != self._files:
+        if parsed is None or parsed.registry_properties or parsed.spec.producer.digest_with_files() != self._files:
             self._parsed = parsed = parse_options(texts, is_stream=True)
-            self._files = parsed.producer.digest_with_files()
+            self._files = parsed.spec.producer.digest_with_files()
         return parsed
 
 
@@ -129,7 +129,7 @@ class KafkaliteDataSource(DataSource):
             )
         configure_logging()
         options = parse_options(self.options)
-        with worker_process.task(tuned=options.tune_python_workers):
+        with worker_process.task(tuned=options.spec.tune_python_workers):
             write = prepared(schema, options, asks_brokers=True)
             numbered = write.exactly_once
             if numbered is None or numbered.version is None:
@@ -153,7 +153,7 @@ class KafkaliteDataSource(DataSource):
         # The process that commits needs neither warnings nor the limits of topics, as no task begins there.
         with once(Said(all_of_it=True) if self._is_passed_on else stream.said):
             options = stream.options(self.options)
-            with worker_process.task(tuned=options.tune_python_workers):
+            with worker_process.task(tuned=options.spec.tune_python_workers):
                 write = prepared(
                     schema, options, asks_brokers=not self._is_passed_on, settings_valid_ms=VALID_IN_STREAM_MS
                 )

@@ -50,7 +50,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
-from kafka_sink.spark.errors import cause_of
+from kafka_sink.spark.errors import cause_of, short
 from kafka_sink.spark.internals import array_of_one, classic_context, micro_batch_of, running_query
 from kafka_sink.spark.options import OptionValue, SinkOptions, parse_arguments
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of
@@ -74,6 +74,7 @@ _OUTCOME_SCHEMA: Final = "outcome string"
 T = TypeVar("T")
 
 
+@short
 def write(
     df: DataFrame,
     options: Mapping[str, OptionValue],
@@ -116,6 +117,7 @@ def _not_begun() -> str:
     return "the write was stopped: it had not begun, and no row is in Kafka"
 
 
+@short
 def foreach_batch(
     options: Mapping[str, OptionValue],
     *,
@@ -172,7 +174,7 @@ def foreach_batch(
 
 def _reaches_brokers(df: DataFrame, options: SinkOptions) -> bool:
     """False for the process of a Spark Connect client that writes at least once, which need not reach the brokers."""
-    return options.exactly_once is not None or classic_context(df.sparkSession) is not None
+    return options.spec.exactly_once is not None or classic_context(df.sparkSession) is not None
 
 
 def _query_of(df: DataFrame) -> str | None:

@@ -12,17 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Number
-from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import Said, warn
 from kafka_sink.common.tls_config import ClientSslConfig
-from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF, ColumnFormat
+from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.registry.config import (
     RegistryConfig,
     check_of_serializers,
@@ -31,8 +29,16 @@ from kafka_sink.registry.config import (
     registry_configs,
     registry_secrets,
 )
-from kafka_sink.spark.producer_spec import KAFKA_PREFIX, REFUSED, TWO_PHASE, ProducerSpec, producer_spec
-from kafka_sink.spark.write_spec import DEAD_LETTER, DROP, FAIL, BadRowLimit, ExactlyOnce, WriteSpec
+from kafka_sink.spark.producer_spec import KAFKA_PREFIX, REFUSED, TWO_PHASE, producer_spec
+from kafka_sink.spark.write_spec import (
+    DEAD_LETTER,
+    EXACTLY_ONCE_OPTIONS,
+    FAIL,
+    FORMATS_AND_SCHEMAS,
+    TOPIC_AND_ROWS,
+    ExactlyOnce,
+    WriteSpec,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -96,9 +102,6 @@ _OF_ASYNC_PROGRESS = frozenset(
 )
 
 
-_A_LIMIT = c.ConfigType("a number of rows (100) or a share of them (1%)", BadRowLimit.parse)
-
-
 @dataclass(frozen=True)
 class WantedFormat:
     """What the options say about a column that is written in the format *name*: a given *schema*, the *message* of
@@ -112,112 +115,81 @@ class WantedFormat:
     references: str | None = None
 
 
+def _format(column: str, types: str) -> Any:
+    return c.STRING(
+        f"{column}.format",
+        None,
+        f"write the column {column}, {types}in this format; default: a string or binary column as it is",
+        c.one_of(*FORMATS),
+        group=FORMATS_AND_SCHEMAS,
+    )
+
+
+def _schema(column: str) -> Any:
+    return c.STRING(
+        f"{column}.schema",
+        None,
+        f"with {column}.format: the schema, or on the driver a file with it, a folder, or several files with commas "
+        "between, the schema first; default: derived from the column",
+        c.Validator("a schema", bool),
+        group=FORMATS_AND_SCHEMAS,
+    )
+
+
+def _references(column: str) -> Any:
+    return c.STRING(
+        f"{column}.refs",
+        None,
+        f"with {column}.schema and a registry: what the schema refers to there, a JSON list of name, subject and "
+        "version",
+        c.Validator("a list in JSON", bool),
+        group=FORMATS_AND_SCHEMAS,
+    )
+
+
+def _message(column: str) -> Any:
+    return c.STRING(
+        f"{column}.message",
+        None,
+        f"with {column}.format=protobuf and a schema that is not derived: the name of the message; default: the first "
+        "one",
+        c.Validator("the name of a message", bool),
+        group=FORMATS_AND_SCHEMAS,
+    )
+
+
 @dataclass(frozen=True)
 class SinkOptions(c.Options):
-    """The options of a write."""
+    """The options of a write: those that the driver alone reads, and *spec* with those that tasks read too."""
 
-    topic: str | None = c.STRING(
-        "topic", None, "topic of all rows; takes precedence over a topic column", c.Validator("a name", bool)
-    )
     topic_partitions: int | None = c.INT(
         "topicPartitions",
         None,
         "create the topic of option topic with this number of partitions if it does not exist, once, before the tasks "
         "begin; an existing topic is not changed",
         c.between(1, 2**31 - 1),
+        group=TOPIC_AND_ROWS,
     )
     topic_replication_factor: int | None = c.INT(
         "topicReplicationFactor",
         None,
         "with topicPartitions: number of replicas of each partition; default: the brokers' default.replication.factor",
         c.between(1, 2**15 - 1),
+        group=TOPIC_AND_ROWS,
     )
-    max_records_per_second: int | None = c.INT(
-        "maxRecordsPerSecond",
-        None,
-        "limit for each task: all tasks that run at the same time together write this number times their number; for "
-        "exactly once, a batch must still end within kafka.transaction.timeout.ms",
-        c.between(1, 2**31 - 1),
-    )
-    key_format: str | None = c.STRING(
-        "key.format",
-        None,
-        "write the column key, of any type, in this format; default: a string or binary column as it is",
-        c.one_of(*FORMATS),
-    )
-    key_schema: str | None = c.STRING(
-        "key.schema",
-        None,
-        "with key.format: the schema, or on the driver a file with it, a folder, or several files with commas "
-        "between, the schema first; default: derived from the column",
-        c.Validator("a schema", bool),
-    )
-    key_refs: str | None = c.STRING(
-        "key.refs",
-        None,
-        "with key.schema and a registry: what the schema refers to there, a JSON list of name, subject and version",
-        c.Validator("a list in JSON", bool),
-    )
-    key_message: str | None = c.STRING(
-        "key.message",
-        None,
-        "with key.format=protobuf and a schema that is not derived: the name of the message; default: the first one",
-        c.Validator("the name of a message", bool),
-    )
-    value_format: str | None = c.STRING(
-        "value.format",
-        None,
-        "write the column value, such as struct('*'), in this format; default: a string or binary column as it is",
-        c.one_of(*FORMATS),
-    )
-    value_schema: str | None = c.STRING(
-        "value.schema",
-        None,
-        "with value.format: the schema, or on the driver a file with it, a folder, or several files with commas "
-        "between, the schema first; default: derived from the column",
-        c.Validator("a schema", bool),
-    )
-    value_refs: str | None = c.STRING(
-        "value.refs",
-        None,
-        "with value.schema and a registry: what the schema refers to there, a JSON list of name, subject and version",
-        c.Validator("a list in JSON", bool),
-    )
-    value_message: str | None = c.STRING(
-        "value.message",
-        None,
-        "with value.format=protobuf and a schema that is not derived: the name of the message; default: the first one",
-        c.Validator("the name of a message", bool),
-    )
-    on_bad_row: str | None = c.STRING(
-        "onBadRow",
-        None,
-        "what becomes of a row that cannot be written: fail = the write fails; drop = the row is left out; dead-letter "
-        "= it goes to deadLetterTopic; default: fail, or dead-letter if deadLetterTopic is set",
-        c.one_of(FAIL, DROP, DEAD_LETTER),
-    )
-    dead_letter_topic: str | None = c.STRING(
-        "deadLetterTopic",
-        None,
-        "topic of the rows that cannot be written, with headers that say why; with exactly once they are in the same "
-        "transaction as the other rows of the batch",
-        c.Validator("a name", bool),
-    )
-    max_bad_rows: BadRowLimit | None = _A_LIMIT(  # noqa: RUF009
-        "maxBadRows",
-        None,
-        "with onBadRow=drop or dead-letter: a write, or a micro-batch, with more bad rows than this number or share "
-        "of its rows (100, 1%) fails; default: no limit",
-    )
+    key_format: str | None = _format("key", "of any type, ")
+    key_schema: str | None = _schema("key")
+    key_refs: str | None = _references("key")
+    key_message: str | None = _message("key")
+    value_format: str | None = _format("value", "such as struct('*'), ")
+    value_schema: str | None = _schema("value")
+    value_refs: str | None = _references("value")
+    value_message: str | None = _message("value")
     include_headers: bool | None = c.BOOLEAN(
         "includeHeaders",
         None,
         "headers are written whenever the headers column exists; true requires that it exists, false that it does not",
-    )
-    report_path: str | None = c.STRING(
-        "reportPath",
-        None,
-        "file on the driver to which each write appends one JSON line when it is committed or has failed",
+        group=TOPIC_AND_ROWS,
     )
     delivery_guarantee: str | None = c.STRING(
         "deliveryGuarantee",
@@ -225,6 +197,7 @@ class SinkOptions(c.Options):
         "for writeStream: exactly-once = no micro-batch is lost, partly written or duplicated after any failure; "
         "needs transactionalIdPrefix; default: at-least-once, or exactly-once if transactionalIdPrefix is set",
         c.one_of(AT_LEAST_ONCE, EXACTLY_ONCE),
+        group=EXACTLY_ONCE_OPTIONS,
     )
     transactional_id_prefix: str | None = c.STRING(
         "transactionalIdPrefix",
@@ -232,6 +205,7 @@ class SinkOptions(c.Options):
         "for writeStream, exactly-once: unique name of the sink; its transactional ids begin with it, and the "
         "consumer group of this name stores its progress",
         c.Validator("a name", bool),
+        group=EXACTLY_ONCE_OPTIONS,
     )
     txn_app_id: str | None = c.STRING(
         "txnAppId",
@@ -239,6 +213,7 @@ class SinkOptions(c.Options):
         "for batch writes: name of the application that numbers its writes with txnVersion; each number is written "
         "once",
         c.Validator("a name", bool),
+        group=EXACTLY_ONCE_OPTIONS,
     )
     txn_version: int | None = c.INT(
         "txnVersion",
@@ -246,6 +221,7 @@ class SinkOptions(c.Options):
         "for batch writes with txnAppId: number of this write; nothing is written if it is not above the last "
         "committed number",
         c.between(0, 2**63 - 2),
+        group=EXACTLY_ONCE_OPTIONS,
     )
     progress_topic: str | None = c.STRING(
         "progressTopic",
@@ -253,44 +229,27 @@ class SinkOptions(c.Options):
         "existing topic under whose name the progress of exactly-once writes is stored (as offsets; nothing is "
         "written to it); default: option topic",
         c.Validator("a name", bool),
+        group=EXACTLY_ONCE_OPTIONS,
     )
-    allow_missing_progress: bool = c.BOOLEAN(
-        "allowMissingProgress",
-        False,
-        "for exactly-once micro-batches: continue if a batch other than the first finds no progress, for example "
-        "when an existing query becomes exactly-once",
-    )
-    tune_python_workers: bool = c.BOOLEAN(
-        "tunePythonWorkers",
-        True,
-        "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
-        "after every task; false leaves them as Spark has set them up",
-    )
-    #: The producer of the tasks.
-    producer: ProducerSpec = field(kw_only=True)
+    #: The write by these options, before its columns and topics are looked at.
+    spec: WriteSpec = field(kw_only=True)
     #: The options of the schema registry as the user wrote them, what they are, and those of TLS with it.
     registry_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     registry: RegistryConfig = field(default_factory=RegistryConfig)
     registry_tls: ClientSslConfig = field(default_factory=ClientSslConfig)
-    #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
-    checkpoint_location: str | None = None
 
     def settle(self, explicit: Collection[str]) -> Self:
         """What was not set follows from what was."""
+        sink, progress_topic = self.transactional_id_prefix or self.txn_app_id, self.progress_topic or self.spec.topic
+        once = None
+        if sink is not None and progress_topic is not None:
+            once = ExactlyOnce(sink, progress_topic, self.txn_version, self.spec.producer.two_phase)
+        guarantee = AT_LEAST_ONCE if self.transactional_id_prefix is None else EXACTLY_ONCE
         return replace(
             self,
-            on_bad_row=self.on_bad_row or (FAIL if self.dead_letter_topic is None else DEAD_LETTER),
-            delivery_guarantee=self.delivery_guarantee
-            or (AT_LEAST_ONCE if self.transactional_id_prefix is None else EXACTLY_ONCE),
+            delivery_guarantee=self.delivery_guarantee or guarantee,
+            spec=replace(self.spec, exactly_once=once),
         )
-
-    @property
-    def exactly_once(self) -> ExactlyOnce | None:
-        """The delivery of an exactly-once write; None: at least once."""
-        sink, progress_topic = self.transactional_id_prefix or self.txn_app_id, self.progress_topic or self.topic
-        if sink is None or progress_topic is None:
-            return None
-        return ExactlyOnce(sink, progress_topic, self.txn_version, self.producer.two_phase)
 
     @cached_property
     def wanted_formats(self) -> tuple[WantedFormat, ...]:
@@ -307,7 +266,8 @@ class SinkOptions(c.Options):
 
     def numbered(self, version: int) -> SinkOptions:
         """These options, of an application that numbers its writes, for the write with the number *version*."""
-        return replace(self, txn_version=version)
+        once = None if self.spec.exactly_once is None else replace(self.spec.exactly_once, version=version)
+        return replace(self, txn_version=version, spec=replace(self.spec, exactly_once=once))
 
 
 def as_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
@@ -346,7 +306,8 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
     :raises ConfigError: if an option is invalid; the text names the option, the given value, the expected value, and
         for an unknown name the nearest one.
     """
-    own = {name.lower(): name for name in c.keys(SinkOptions)}
+    tables = (WriteSpec, SinkOptions)
+    own = {name.lower(): name for table in tables for name in c.keys(table)}
     sink_values: dict[str, str] = {}
     kafka_values: dict[str, str] = {}
     registry_values: dict[str, str] = {}
@@ -377,19 +338,21 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
     registry, registry_tls = registry_configs(registry_values)
     secrets_of_registry = registry_secrets(registry_values)
     secrets = producer_config.inline_secrets(kafka_values)
+    of_tasks, of_driver = ({n: sink_values[n] for n in c.keys(table) if n in sink_values} for table in tables)
+    producer = producer_spec(kafka_values, without_effect)
+    spec = c.parse(WriteSpec, of_tasks, made={"producer": producer, "checkpoint_location": checkpoint})
     made = {
-        "producer": producer_spec(kafka_values, without_effect),
+        "spec": spec,
         "registry_properties": registry_values,
         "registry": registry,
         "registry_tls": registry_tls,
-        "checkpoint_location": checkpoint,
     }
-    parsed = c.parse(SinkOptions, sink_values, made=made)
+    parsed = c.parse(SinkOptions, of_driver, made=made)
     _warn_of_secrets([f"{KAFKA_PREFIX}{name}" for name in secrets])
     _warn_of_secrets(secrets_of_registry)
     _check_topic(parsed)
     _check_formats(parsed)
-    _check_bad_rows(parsed)
+    _check_bad_rows(parsed.spec)
     _check_exactly_once(parsed, is_stream=is_stream)
     if is_async and parsed.delivery_guarantee == EXACTLY_ONCE:
         raise ConfigError.of(
@@ -476,7 +439,7 @@ def _refused(name: str, value: str, own: list[str]) -> ConfigError:
 
 def _check_topic(options: SinkOptions) -> None:
     """:raises ConfigError: if options for the creation of a topic lack what they need."""
-    if options.topic_partitions is not None and options.topic is None:
+    if options.topic_partitions is not None and options.spec.topic is None:
         raise ConfigError.of("topicPartitions", " needs option topic; topics named in a column are not created")
     if options.topic_replication_factor is not None and options.topic_partitions is None:
         raise ConfigError.of(
@@ -502,7 +465,7 @@ def _check_formats(options: SinkOptions) -> None:
             "options of a schema registry have no effect without key.format or value.format; set one",
             option=next(iter(options.registry_properties)),
         )
-    if options.registry.chosen is not None and (options.key_schema or options.value_schema):
+    if (options.key_schema or options.value_schema) and options.registry.chosen is not None:
         raise ConfigError(
             f"key.schema and value.schema have no effect with {options.registry.chosen}; remove one of them",
             option="key.schema",
@@ -539,26 +502,26 @@ def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
         )
 
 
-def _check_bad_rows(options: SinkOptions) -> None:
+def _check_bad_rows(spec: WriteSpec) -> None:
     """:raises ConfigError: if options about bad rows contradict each other."""
-    if options.on_bad_row == DEAD_LETTER and options.dead_letter_topic is None:
+    if spec.on_bad_row == DEAD_LETTER and spec.dead_letter_topic is None:
         raise ConfigError.of("onBadRow", "=dead-letter needs the topic of the bad rows: set option deadLetterTopic")
-    if options.on_bad_row != DEAD_LETTER and options.dead_letter_topic is not None:
+    if spec.on_bad_row != DEAD_LETTER and spec.dead_letter_topic is not None:
         raise ConfigError.of(
             "deadLetterTopic",
-            f" has no effect with onBadRow={options.on_bad_row}; remove one of them: "
+            f" has no effect with onBadRow={spec.on_bad_row}; remove one of them: "
             "deadLetterTopic alone means onBadRow=dead-letter",
         )
-    if options.on_bad_row == FAIL and options.max_bad_rows is not None:
+    if spec.on_bad_row == FAIL and spec.max_bad_rows is not None:
         raise ConfigError.of(
             "maxBadRows",
             " has no effect, because the write fails at the first bad row; set deadLetterTopic or "
             "onBadRow=drop, or remove it",
         )
-    if options.dead_letter_topic is not None and options.dead_letter_topic == options.topic:
+    if spec.dead_letter_topic is not None and spec.dead_letter_topic == spec.topic:
         raise ConfigError.of(
             "deadLetterTopic",
-            f": {options.dead_letter_topic!r} is the topic of the rows themselves (option topic); name another topic",
+            f": {spec.dead_letter_topic!r} is the topic of the rows themselves (option topic); name another topic",
         )
 
 
@@ -569,7 +532,7 @@ def _check_exactly_once(options: SinkOptions, *, is_stream: bool) -> None:
     else:
         _check_batch_number(options)
     is_named = options.transactional_id_prefix is not None or options.txn_app_id is not None
-    if not is_named and options.producer.two_phase:
+    if not is_named and options.spec.producer.two_phase:
         raise ConfigError.of(
             f"{KAFKA_PREFIX}{TWO_PHASE}",
             "=true has no effect at least once; set deliveryGuarantee=exactly-once "
@@ -577,14 +540,14 @@ def _check_exactly_once(options: SinkOptions, *, is_stream: bool) -> None:
         )
     if not is_named and options.progress_topic is not None:
         raise ConfigError.of("progressTopic", " has no effect without transactionalIdPrefix or txnAppId; remove it")
-    if is_named and options.exactly_once is None:
+    if is_named and options.spec.exactly_once is None:
         raise ConfigError(
             "exactly-once needs a topic under whose name its progress is stored: set option progressTopic to an "
             "existing topic (nothing is written to it)",
             option="progressTopic",
         )
     if is_named:
-        _check_idempotence(options.producer.config)
+        _check_idempotence(options.spec.producer.config)
 
 
 def _check_idempotence(config: ProducerConfig) -> None:
@@ -637,29 +600,3 @@ def _check_batch_number(options: SinkOptions) -> None:
         raise ConfigError(
             "txnAppId and txnVersion belong together: the name of the application and its number", option="txnAppId"
         )
-
-
-def write_spec(
-    options: SinkOptions,
-    formats: Sequence[ColumnFormat] = (),
-    limits: Mapping[str, TopicLimits] = MappingProxyType({}),
-    columns: tuple[tuple[str, str], ...] = (),
-) -> WriteSpec:
-    """The write by *options*, with the *formats* of the columns that have one, the *limits* of topics, and the names
-    and types of the *columns*, if lineage needs them."""
-    return WriteSpec(
-        producer=options.producer,
-        topic=options.topic,
-        dead_letter_topic=options.dead_letter_topic,
-        on_bad_row=options.on_bad_row or FAIL,
-        max_bad_rows=options.max_bad_rows,
-        max_records_per_second=options.max_records_per_second,
-        tune_python_workers=options.tune_python_workers,
-        exactly_once=options.exactly_once,
-        allow_missing_progress=options.allow_missing_progress,
-        report_path=options.report_path,
-        checkpoint_location=options.checkpoint_location,
-        formats=tuple(formats),
-        limits=dict(limits),
-        columns=columns,
-    )

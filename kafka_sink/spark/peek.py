@@ -56,12 +56,12 @@ def peek(
     parsed = parse_options(
         {name: value for name, value in texts.items() if name in _USED or name.startswith(KAFKA_PREFIX)}
     )
-    chosen = topic or parsed.topic
+    chosen = topic or parsed.spec.topic
     if chosen is None:
         raise ConfigError("peek needs a topic: set option topic, or pass topic=…", option="topic")
     if count < 1:
         raise ConfigError(f"count must be 1 or more, got {count}")
-    records = newest_records(parsed.producer.properties, chosen, count, PeekLimits(max_bytes, timeout_ms))
+    records = newest_records(parsed.spec.producer.properties, chosen, count, PeekLimits(max_bytes, timeout_ms))
     for record in records:
         if record.problem:
             _log.warning("%s-%d at offset %d is left out: %s", chosen, record.partition, record.offset, record.problem)

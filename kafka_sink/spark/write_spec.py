@@ -1,19 +1,20 @@
 """What a write is, as values: made once on the driver, and passed to the planner, the tasks and the committer.
 
-Made of the options by :mod:`kafka_sink.spark.driver.before_write`. It has nothing of the schema registry, which only
-the driver asks.
+Its options are parsed by :mod:`kafka_sink.spark.options`, and :mod:`kafka_sink.spark.driver.before_write` adds what it
+finds out. It has nothing of the schema registry, which only the driver asks.
 """
 
 from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from kafka_sink.common import config as c
 from kafka_sink.common.errors import SinkWriteError, TooManyBadRowsError
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
@@ -149,11 +150,20 @@ class ExactlyOnce:
     two_phase: bool
 
 
-@dataclass(frozen=True)
-class WriteSpec(OfOneVersion):
-    """A write. *topic* is that of all rows (None: a column names it), *formats* those of the columns that have one, and
-    *limits* those of the topics whose settings are known.
+#: Headings of docs/options.md.
+TOPIC_AND_ROWS: Final = "Topic and rows"
+FORMATS_AND_SCHEMAS: Final = "Formats and schemas"
+BAD_ROWS: Final = "Rows that cannot be written"
+EXACTLY_ONCE_OPTIONS: Final = "Exactly once"
 
+_A_LIMIT = c.ConfigType("a number of rows (100) or a share of them (1%)", BadRowLimit.parse)
+
+
+@dataclass(frozen=True)
+class WriteSpec(OfOneVersion, c.Options):
+    """A write: the options that tasks or the committer read, and what the driver makes of the others.
+
+    *formats* are those of the columns that have one, *limits* those of the topics whose settings are known.
     *exactly_once*: None for at least once. *checkpoint_location* is the stream's, if it is set as an option and not in
     Spark's configuration. *columns* are the names and types of the columns, if lineage needs them. *is_placed*: the
     rows have passed the tasks that choose their partitions; they are payloads, and the bad ones are sorted out.
@@ -161,21 +171,76 @@ class WriteSpec(OfOneVersion):
 
     is_shared = True
 
-    producer: ProducerSpec
-    topic: str | None
-    dead_letter_topic: str | None
-    on_bad_row: str
-    max_bad_rows: BadRowLimit | None
-    max_records_per_second: int | None
-    tune_python_workers: bool
-    exactly_once: ExactlyOnce | None
-    allow_missing_progress: bool
-    report_path: str | None
-    checkpoint_location: str | None
-    formats: tuple[ColumnFormat, ...] = ()
-    limits: Mapping[str, TopicLimits] = field(default_factory=dict)
-    columns: tuple[tuple[str, str], ...] = ()
-    is_placed: bool = False
+    topic: str | None = c.STRING(
+        "topic",
+        None,
+        "topic of all rows; takes precedence over a topic column",
+        c.Validator("a name", bool),
+        group=TOPIC_AND_ROWS,
+    )
+    max_records_per_second: int | None = c.INT(
+        "maxRecordsPerSecond",
+        None,
+        "limit for each task: all tasks that run at the same time together write this number times their number; for "
+        "exactly once, a batch must still end within kafka.transaction.timeout.ms",
+        c.between(1, 2**31 - 1),
+        group=TOPIC_AND_ROWS,
+    )
+    report_path: str | None = c.STRING(
+        "reportPath",
+        None,
+        "file on the driver to which each write appends one JSON line when it is committed or has failed",
+        group=TOPIC_AND_ROWS,
+    )
+    tune_python_workers: bool = c.BOOLEAN(
+        "tunePythonWorkers",
+        True,
+        "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
+        "after every task; false leaves them as Spark has set them up",
+        group=TOPIC_AND_ROWS,
+    )
+    on_bad_row: str = c.STRING(
+        "onBadRow",
+        None,
+        "what becomes of a row that cannot be written: fail = the write fails; drop = the row is left out; dead-letter "
+        "= it goes to deadLetterTopic; default: fail, or dead-letter if deadLetterTopic is set",
+        c.one_of(FAIL, DROP, DEAD_LETTER),
+        group=BAD_ROWS,
+    )
+    dead_letter_topic: str | None = c.STRING(
+        "deadLetterTopic",
+        None,
+        "topic of the rows that cannot be written, with headers that say why; with exactly once they are in the same "
+        "transaction as the other rows of the batch",
+        c.Validator("a name", bool),
+        group=BAD_ROWS,
+    )
+    max_bad_rows: BadRowLimit | None = _A_LIMIT(  # noqa: RUF009
+        "maxBadRows",
+        None,
+        "with onBadRow=drop or dead-letter: a write, or a micro-batch, with more bad rows than this number or share "
+        "of its rows (100, 1%) fails; default: no limit",
+        group=BAD_ROWS,
+    )
+    allow_missing_progress: bool = c.BOOLEAN(
+        "allowMissingProgress",
+        False,
+        "for exactly-once micro-batches: continue if a batch other than the first finds no progress, for example "
+        "when an existing query becomes exactly-once",
+        group=EXACTLY_ONCE_OPTIONS,
+    )
+    producer: ProducerSpec = field(kw_only=True)
+    exactly_once: ExactlyOnce | None = field(default=None, kw_only=True)
+    checkpoint_location: str | None = field(default=None, kw_only=True)
+    formats: tuple[ColumnFormat, ...] = field(default=(), kw_only=True)
+    limits: Mapping[str, TopicLimits] = field(default_factory=dict, kw_only=True)
+    columns: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
+    is_placed: bool = field(default=False, kw_only=True)
+
+    def settle(self, explicit: Collection[str]) -> Self:
+        """A topic for dead letters means that they are wanted."""
+        default = FAIL if self.dead_letter_topic is None else DEAD_LETTER
+        return replace(self, on_bad_row=self.on_bad_row or default)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """:raises SinkWriteError: in a task whose address space is too small; later an import would fail."""

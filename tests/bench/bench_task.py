@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import write_task
 from tests.bench import results
 from tests.bench.topics import fresh_topic, records_in
@@ -68,7 +68,7 @@ def measured(bootstrap_servers: str, rows: int, runs: int) -> dict[str, Any]:
 
 
 def _tasks(bootstrap_servers: str, topic: str, batch: pa.RecordBatch) -> Write:
-    options = write_spec(parse_options({"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}))
+    options = parse_options({"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}).spec
 
     def write() -> None:
         write_task(iter([batch]), options)

@@ -39,7 +39,7 @@ from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import kept_producers, task_writer, transactional_task
 from kafka_sink.spark.task.task_outcome import TaskOutcome
 from kafka_sink.spark.task.task_writer import write_task
@@ -132,7 +132,7 @@ def run_on(
     cluster.create_topic(TOPIC, partitions)
     # A task's flush ends it, so that its batches leave together.
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "kafka.linger.ms": "10000"}
-    options = write_spec(parse_options(given))
+    options = parse_options(given).spec
     numbers = range(partitions)
     rows = pa.RecordBatch.from_arrays([pa.array(map(str, numbers)), pa.array(numbers, pa.int32())], schema=_ROWS)
     found = []

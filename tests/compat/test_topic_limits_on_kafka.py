@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from kafka_sink.errors import SinkWriteError
 from kafka_sink.spark.driver.before_write import limits_of
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import write_task
 from tests.compat.kafka_version import requires_kafka
 from tests.support.real_kafka import RealKafka
@@ -40,13 +41,13 @@ def refusal(
     """What refuses *row*, and its text; *is_asked*: the task knows the settings of the topic."""
     given = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.compression.type": codec}
     options = parse_options(given)
-    limits = limits_of(options.producer, topic) if is_asked else {}
+    limits = limits_of(options.spec.producer, topic) if is_asked else {}
     columns = {"key": pa.array([row.get("key", b"k")], pa.binary()), "value": pa.array([row.get("value", b"v")])}
     if "timestamp" in row:
         columns["timestamp"] = pa.array([row["timestamp"]])
     try:
         write_task(
-            iter([pa.record_batch(list(columns.values()), names=list(columns))]), write_spec(options, (), limits)
+            iter([pa.record_batch(list(columns.values()), names=list(columns))]), replace(options.spec, limits=limits)
         )
     except SinkWriteError as error:
         return type(error.__cause__), str(error)

@@ -13,7 +13,7 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.spark.driver.transactional_write import sink_of, transactions_to_commit
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.shared_client import MOST_CLIENTS
 from kafka_sink.spark.task.transactional_task import write_in_transaction
 from kafka_sink.spark.write_spec import ExactlyOnce
@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 def write_batch(servers: str, topic: str, number: int) -> None:
     """A batch of a new sink, as the driver and a worker write it."""
     given = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.client.id": f"job-{number}"}
-    options = write_spec(parse_options(given))
+    options = parse_options(given).spec
     exactly_once = ExactlyOnce(f"sink-{number}", topic, 0, two_phase=False)
     plan = sink_of(options, exactly_once).plan(WRITER)
     assert plan.must_write(0, WRITER, BatchNumbering.OF_AN_APPLICATION)

@@ -36,7 +36,7 @@ from kafka_sink.exactly_once.transactions import (
     writer_pattern,
 )
 from kafka_sink.producer import config as producer_config
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction, write_in_transaction
 from tests.exactly_once.world import PARTITIONS, QUERY, World, open_producer
 from tests.fakes.clock import FakeClock
@@ -268,7 +268,7 @@ def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkey
 
 
 def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
-    options = write_spec(parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}))
+    options = parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}).spec
     plan = world.parallel.plan()
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -288,7 +288,7 @@ def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
 )
 def test_what_the_brokers_refuse_is_not_tried_again(world: World) -> None:
     # Nobody has asked for the settings of the topic.
-    options = write_spec(parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}))
+    options = parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}).spec
     ahead = datetime.now(UTC) + timedelta(days=1)
     attempts: list[Plan] = []
 

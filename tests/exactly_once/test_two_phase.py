@@ -163,5 +163,5 @@ def test_option_that_cannot_be_followed_is_refused(options: dict[str, str], text
     with pytest.raises(ConfigError, match=text):
         parse_options({**SERVERS, **options})
     exactly_once = {**SERVERS, OPTION: "true", "txnAppId": "job", "txnVersion": "1"}
-    once = parse_options(exactly_once).exactly_once
+    once = parse_options(exactly_once).spec.exactly_once
     assert once is not None and once.two_phase

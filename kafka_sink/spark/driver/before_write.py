@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +41,7 @@ from kafka_sink.common.errors import ApiError, AuthenticationError, BrokersUnrea
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.driver import lineage
-from kafka_sink.spark.options import SinkOptions, write_spec
+from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.producer_spec import ProducerSpec
 from kafka_sink.spark.write_spec import WriteSpec
 
@@ -128,7 +128,8 @@ def prepared(
     :raises ConfigError: if a column is missing or has the wrong type, or an option does not fit the columns.
     :raises ApiError: if a missing topic could not be created, or as :func:`limits_of` raises it.
     """
-    _check_report_path(options)
+    spec = options.spec
+    _check_report_path(spec.report_path)
     check_schema(schema, options)
     formats: Sequence[ColumnFormat] = ()
     if options.wanted_formats:
@@ -138,11 +139,11 @@ def prepared(
     _ensure_topics(options)
     limits: Mapping[str, TopicLimits] = {}
     if asks_brokers:
-        limits = limits_of(options.producer, options.topic, options.dead_letter_topic, valid_ms=settings_valid_ms)
+        limits = limits_of(spec.producer, spec.topic, spec.dead_letter_topic, valid_ms=settings_valid_ms)
     columns: tuple[tuple[str, str], ...] = ()
     if lineage.is_configured():
         columns = tuple((item.name, item.dataType.simpleString()) for item in schema.fields)
-    return write_spec(options, formats, limits, columns)
+    return replace(spec, formats=tuple(formats), limits=dict(limits), columns=columns)
 
 
 def _ensure_topics(options: SinkOptions) -> None:
@@ -153,8 +154,8 @@ def _ensure_topics(options: SinkOptions) -> None:
     """
     if options.topic_partitions is None:
         return
-    for topic in filter(None, (options.topic, options.dead_letter_topic)):
-        key = (options.producer.digest, topic)
+    for topic in filter(None, (options.spec.topic, options.spec.dead_letter_topic)):
+        key = (options.spec.producer.digest, topic)
         now_ms = SYSTEM_CLOCK.monotonic_ms()
         checked_ms = _present.get(key)
         if checked_ms is not None and now_ms - checked_ms < _TOPICS_CHECKED_EVERY_MS:
@@ -162,22 +163,22 @@ def _ensure_topics(options: SinkOptions) -> None:
         # Only writes that ask for it load the client.
         from kafka_sink.producer.job_topics import ensure_topic
 
-        ensure_topic(options.producer.here(), topic, options.topic_partitions, options.topic_replication_factor)
+        ensure_topic(options.spec.producer.here(), topic, options.topic_partitions, options.topic_replication_factor)
         _present.put(key, now_ms)
 
 
-def _check_report_path(options: SinkOptions) -> None:
+def _check_report_path(path: str | None) -> None:
     """Check that the report can be written, before any row is written.
 
     :raises ConfigError: if the folder of reportPath is missing or not writable.
     """
-    if options.report_path is None:
+    if path is None:
         return
-    folder = Path(options.report_path).resolve().parent
+    folder = Path(path).resolve().parent
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError.of(
             "reportPath",
-            f": {options.report_path!r} cannot be written on the driver's machine: the folder "
+            f": {path!r} cannot be written on the driver's machine: the folder "
             f"{folder} is missing or read-only; choose a file in an existing folder",
         )
 
@@ -283,7 +284,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         _check_column(name, kind, formatted)
     if options.key_format is not None and "key" not in present:
         raise SchemaError.of("key.format", f"={options.key_format}, but there is no column 'key'; add it, or remove it")
-    if options.topic is None and "topic" not in present:
+    if options.spec.topic is None and "topic" not in present:
         raise SchemaError("no topic: set option('topic', …), or add a string column 'topic'", option="topic")
     if options.include_headers is not None and options.include_headers != ("headers" in present):
         raise SchemaError.of(

@@ -57,7 +57,7 @@ def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
 
     :raises ConfigError: if a schema cannot be read, or does not fit the column; the text names the column by its path.
     """
-    registry = registration_of(options.registry, options.registry_tls, options.topic)
+    registry = registration_of(options.registry, options.registry_tls, options.spec.topic)
     return [
         _format_of(each, arrow_type(schema[each.column].dataType, each.column), registry)
         for each in options.wanted_formats

@@ -16,7 +16,7 @@ from kafka_sink.exactly_once.model import AttemptError, Plan
 from kafka_sink.exactly_once.transactions import Transaction
 from kafka_sink.spark.driver import jobs
 from kafka_sink.spark.driver.jobs import require_kept_blocks, speculates, until_first_failure
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import transactional_task
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 from tests.support.cases import with_each
@@ -89,7 +89,7 @@ def test_second_attempt_waits_only_for_a_first_one(with_copies: bool, monkeypatc
     monkeypatch.setattr(threading.Event, "wait", lambda self, seconds: waited.append(seconds))
     context = SimpleNamespace(get=lambda: SimpleNamespace(attemptNumber=lambda: 1, partitionId=lambda: 0))
     monkeypatch.setattr(transactional_task, "TaskContext", context)
-    options = write_spec(parse_options({"kafka.bootstrap.servers": "b:9092", "topic": "t"}))
+    options = parse_options({"kafka.bootstrap.servers": "b:9092", "topic": "t"}).spec
     driver = Transaction("s/t.driver", 1, 0)
     plan = Plan("s/t", driver, TransactionVersion.V2, 60_000, Moment.now(SYSTEM_CLOCK), None, 1)
     with pytest.raises(SinkWriteError, match="second attempt"):

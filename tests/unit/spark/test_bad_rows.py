@@ -16,7 +16,7 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.errors import SinkWriteError, TooManyBadRowsError
 from kafka_sink.formats.column_format import ColumnFormat
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, PREFIX, json_column
 from kafka_sink.spark.task.task_writer import write_task
 from kafka_sink.spark.write_spec import BadRowLimit, WriteSpec
@@ -47,9 +47,8 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 def options_of(cluster: EmbeddedCluster, **more: str) -> WriteSpec:
     given = {"topic": ROWS, "deadLetterTopic": DEAD, **{name.replace("_", "."): value for name, value in more.items()}}
-    return write_spec(
-        parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, **{k: v for k, v in given.items() if v}})
-    )
+    servers = cluster.bootstrap_servers
+    return parse_options({"kafka.bootstrap.servers": servers, **{k: v for k, v in given.items() if v}}).spec
 
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:

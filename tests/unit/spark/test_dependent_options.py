@@ -41,7 +41,7 @@ class Refused(NamedTuple):
 def kafka(given: Mapping[str, str]) -> Mapping[str, Any]:
     """What the producers of tasks get."""
     options = parse_options({**REQUIRED, **{f"kafka.{name}": value for name, value in given.items()}})
-    return c.as_properties(options.producer.here())
+    return c.as_properties(options.spec.producer.here())
 
 
 def client(given: Mapping[str, str]) -> Mapping[str, Any]:
@@ -50,11 +50,13 @@ def client(given: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def atomic(given: Mapping[str, str]) -> Mapping[str, Any]:
-    return vars(parse_options({**REQUIRED, "txnAppId": "a", "txnVersion": "1", **given}))
+    options = parse_options({**REQUIRED, "txnAppId": "a", "txnVersion": "1", **given})
+    return {**vars(options.spec), **vars(options)}
 
 
 def stream(given: Mapping[str, str]) -> Mapping[str, Any]:
-    return vars(parse_options({**REQUIRED, **given}, is_stream=True))
+    options = parse_options({**REQUIRED, **given}, is_stream=True)
+    return {**vars(options.spec), **vars(options)}
 
 
 def registry(given: Mapping[str, str]) -> Mapping[str, Any]:

@@ -57,9 +57,9 @@ def test_the_progress_needs_a_topic_where_rows_name_theirs() -> None:
 def test_options_spark_adds_to_a_stream_are_ignored() -> None:
     parsed = parse_options({**EXACTLY_ONCE, "checkpointlocation": "/c", "queryname": "q"}, is_stream=True)
     assert parsed.transactional_id_prefix == "sink"
-    assert parsed.producer.transaction_timeout_ms is None
+    assert parsed.spec.producer.transaction_timeout_ms is None
     timed = parse_options({**EXACTLY_ONCE, "kafka.transaction.timeout.ms": "60000"}, is_stream=True)
-    assert timed.producer.transaction_timeout_ms == 60_000
+    assert timed.spec.producer.transaction_timeout_ms == 60_000
 
 
 ROWS = StructType().add("value", "string")
@@ -126,6 +126,6 @@ def test_abort_only_logs_the_finished_tasks(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
-    assert parse_arguments(options, {"topic": "orders", "txnAppId": None}).topic == "orders"
+    assert parse_arguments(options, {"topic": "orders", "txnAppId": None}).spec.topic == "orders"
     with pytest.raises(ConfigError, match=r"topic is set twice: as an argument \('orders'\) and in options"):
         parse_arguments({**options, "Topic": "others"}, {"topic": "orders"})

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import write_task
 from tests.conftest import Figure
 from tests.fakes.interrupting import Points, interrupt
@@ -41,7 +41,7 @@ def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure, 
     with EmbeddedCluster(nodes=1) as cluster:
         cluster.create_topic(TOPIC, 3)
         given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC}
-        options = write_spec(parse_options(given))
+        options = parse_options(given).spec
         rows = batches(3, 20, 3)
         expected = {str(number).encode() for number in range(60)}
         tried = whole = 0

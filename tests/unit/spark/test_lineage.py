@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.lineage import emit, file_name, is_configured
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from tests.support.cases import with_each
 
 REPORT = {
@@ -36,7 +37,7 @@ def sent(
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(file))
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
     columns = (("key", "string"), ("value", "binary"))
-    emit(report, write_spec(OPTIONS, columns=columns), inputs)
+    emit(report, replace(OPTIONS.spec, columns=columns), inputs)
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -78,7 +79,7 @@ def test_it_is_off_by_itself_and_harms_no_write(
     ):
         assert is_configured(environment) is on
     monkeypatch.setattr(lineage, "LONGEST_S", 1.0)
-    spec = write_spec(OPTIONS)
+    spec = OPTIONS.spec
     with monkeypatch.context() as off:
         off.setattr(lineage, "start_thread", lambda *_: pytest.fail("nobody has asked for lineage"))
         emit(REPORT, spec)

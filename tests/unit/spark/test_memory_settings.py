@@ -14,7 +14,7 @@ import pytest
 from kafka_sink.errors import SinkWriteError
 from kafka_sink.preflight.findings import Status
 from kafka_sink.spark.check import memory_findings, mib
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import write_task
 
 BUFFER = 32
@@ -74,7 +74,7 @@ print(advice_on(MemoryError()), advice_on(RuntimeError("can't start new thread")
 
 
 def unpickled(limit_mib: int) -> subprocess.CompletedProcess[bytes]:
-    options = pickle.dumps(write_spec(parse_options(OPTIONS)))
+    options = pickle.dumps(parse_options(OPTIONS).spec)
     command = [sys.executable, "-c", UNPICKLE, str(limit_mib)]
     return subprocess.run(command, input=options, capture_output=True, timeout=240, check=False)
 
@@ -98,7 +98,7 @@ def test_task_without_memory_names_the_setting(monkeypatch: pytest.MonkeyPatch) 
         raise pa.ArrowMemoryError("malloc of size 241408 failed")
         yield
 
-    options = write_spec(parse_options(OPTIONS))
+    options = parse_options(OPTIONS).spec
     monkeypatch.setattr(resource, "getrlimit", lambda _: (500 << 20, 500 << 20))
     with pytest.raises(SinkWriteError, match=r"241408 failed \(this Python worker may have 500 MiB .*pyspark\.memory"):
         write_task(batches(), options)

@@ -12,10 +12,10 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.version import VERSION
 from kafka_sink.spark import data_source, versions
 from kafka_sink.spark.data_source import KafkaliteBatchWriter, KafkaliteStreamWriter
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.write_spec import WriteSpec
 
-SPEC = write_spec(parse_options({"kafka.bootstrap.servers": "h:1", "topic": "t"}))
+SPEC = parse_options({"kafka.bootstrap.servers": "h:1", "topic": "t"}).spec
 
 
 @pytest.mark.parametrize("value", [SPEC, KafkaliteBatchWriter(SPEC), KafkaliteStreamWriter(SPEC)])

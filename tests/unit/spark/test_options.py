@@ -26,7 +26,7 @@ from kafka_sink.common.errors import ConfigError, SchemaError
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.driver.before_write import check_schema
-from kafka_sink.spark.options import as_texts, parse_arguments, parse_options, write_spec
+from kafka_sink.spark.options import as_texts, parse_arguments, parse_options
 from kafka_sink.spark.producer_spec import SINK_DEFAULTS
 from kafka_sink.spark.task.task_rows import topic_chunks
 from scripts.option_table import option_tables
@@ -37,15 +37,15 @@ REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
 
 
 def test_the_sinks_defaults_give_way_to_the_user() -> None:
-    properties = parse_options(REQUIRED).producer.properties
+    properties = parse_options(REQUIRED).spec.producer.properties
     assert {name: properties[name] for name in SINK_DEFAULTS} == dict(SINK_DEFAULTS)
-    assert parse_options({**REQUIRED, "kafka.linger.ms": "1"}).producer.config.linger_ms == 1
+    assert parse_options({**REQUIRED, "kafka.linger.ms": "1"}).spec.producer.config.linger_ms == 1
 
 
 def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
     parsed = parse_options({**REQUIRED, "reportpath": "/r", "KAFKA.Linger.MS": "3"})
-    assert parsed.report_path == "/r"
-    assert parsed.producer.config.linger_ms == 3
+    assert parsed.spec.report_path == "/r"
+    assert parsed.spec.producer.config.linger_ms == 3
 
 
 @with_each(
@@ -59,7 +59,7 @@ def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
         ("kafka.bootstrap_servers", "kafka.bootstrap_servers: set kafka.bootstrap.servers"),
         ("kafka.value_serializer", "kafka.value_serializer: remove it; value.serializer is for producers"),
         ("kafka.ssl.ca.location", "name the file of certificates with kafka.ssl.truststore.location (PEM)"),
-        ("outputMode", "remove it: the options are topic, topicPartitions, "),
+        ("outputMode", "remove it: the options are topic, maxRecordsPerSecond, "),
     ],
 )
 def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
@@ -79,13 +79,13 @@ def test_options_useless_to_a_sink_are_refused_and_not_listed(name: str) -> None
 def test_javas_options_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     options = parse_options({**REQUIRED, "kafka.ssl.protocol": "TLSv1.3"})
     assert "options without effect here: kafka.ssl.protocol (" in caplog.text
-    assert "ssl.protocol" not in options.producer.properties
+    assert "ssl.protocol" not in options.spec.producer.properties
     assert "kafka.ssl.protocol" in option_tables()
 
 
 def test_options_of_a_partitioner_travel_to_the_tasks() -> None:
     own = {"kafka.partitioner.class": "my.module.Router", "kafka.routing.table": "x"}
-    assert parse_options({**REQUIRED, **own}).producer.plugin_options["routing.table"] == "x"
+    assert parse_options({**REQUIRED, **own}).spec.producer.plugin_options["routing.table"] == "x"
     with pytest.raises(ConfigError, match=r"unknown option kafka\.routing\.table"):
         parse_options({**REQUIRED, "kafka.routing.table": "x"})
 
@@ -185,7 +185,7 @@ def test_files_and_callbacks_only_executors_have_are_not_checked() -> None:
     files = {"kafka.ssl.truststore.location": "/only/there.pem", "kafka.ssl.keystore.location": "/only/own.pem"}
     tokens = {"kafka.sasl.mechanism": "OAUTHBEARER", "kafka.sasl.login.callback.handler.class": "only.there"}
     given = {**files, **tokens, "kafka.security.protocol": "SASL_SSL"}
-    assert parse_options({**REQUIRED, **given}).producer.config.ssl_keystore_location == "/only/own.pem"
+    assert parse_options({**REQUIRED, **given}).spec.producer.config.ssl_keystore_location == "/only/own.pem"
 
 
 def test_a_broken_address_is_refused_before_any_task() -> None:
@@ -194,7 +194,7 @@ def test_a_broken_address_is_refused_before_any_task() -> None:
 
 
 def test_what_travels_to_the_tasks_is_plain_and_small() -> None:
-    assert len(pickle.dumps(write_spec(parse_options(REQUIRED)))) < 700
+    assert len(pickle.dumps(parse_options(REQUIRED).spec)) < 700
 
 
 @pytest.mark.behaviour("Schema registry", "Tasks do not get the registry's options, which may have secrets")
@@ -202,7 +202,7 @@ def test_options_of_the_registry_do_not_travel_to_tasks() -> None:
     registry = {"schema.registry.url": "https://who:hidden@registry", "value.format": "avro"}
     options = parse_options({**REQUIRED, "topic": "t", **registry})
     assert options.registry_properties
-    assert b"hidden" not in pickle.dumps(write_spec(options))
+    assert b"hidden" not in pickle.dumps(options.spec)
 
 
 def test_extra_columns_are_errors() -> None:
@@ -243,7 +243,7 @@ def test_topic_option_wins_over_the_topic_column() -> None:
     for options, topics in ((REQUIRED, [REQUIRED["topic"]]), (without, ["one", "two"])):
         parsed = parse_options(options)
         check_schema(schema, parsed)
-        assert [part.topic for part in topic_chunks(rows, parsed.topic)] == topics
+        assert [part.topic for part in topic_chunks(rows, parsed.spec.topic)] == topics
 
 
 @pytest.mark.behaviour("Documentation", "Options are in groups with an example each, which has options of its group")
@@ -311,7 +311,7 @@ LINE = 'ScramLoginModule required username="a" password="{}";'
 )
 def test_references_only_executors_can_follow_travel_as_they_are(given: dict[str, str]) -> None:
     options = parse_options({**REQUIRED, **({} if "kafka.linger.ms" in given else SCRAM), **given})
-    kept = {f"kafka.{name}": value for name, value in options.producer.properties.items()}
+    kept = {f"kafka.{name}": value for name, value in options.spec.producer.properties.items()}
     assert {name: kept[name] for name in given} == given
 
 
@@ -344,13 +344,13 @@ def test_mistakes_around_references_are_found_on_the_driver(
 
 def test_referenced_time_outs_are_read_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     numbered = {**REQUIRED, "txnAppId": "job", "txnVersion": "1"}
-    producer = parse_options({**numbered, "kafka.transaction.timeout.ms": "${env:LONGEST_MS}"}).producer
+    producer = parse_options({**numbered, "kafka.transaction.timeout.ms": "${env:LONGEST_MS}"}).spec.producer
     monkeypatch.setenv("LONGEST_MS", "60000")
     assert producer.transaction_timeout_ms == 60_000
 
 
 def test_defaults_give_way_to_what_a_reference_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = parse_options({**REQUIRED, "kafka.buffer.memory": "${env:MEMORY}", "kafka.acks": "1"}).producer
+    producer = parse_options({**REQUIRED, "kafka.buffer.memory": "${env:MEMORY}", "kafka.acks": "1"}).spec.producer
     monkeypatch.setenv("MEMORY", "262144")
     here = pickle.loads(pickle.dumps(producer)).here()
     assert (here.buffer_memory_bytes, here.batch_size_bytes, here.linger_ms, here.acks) == (262144, 32768, 100, "1")
@@ -407,8 +407,8 @@ def test_contradicting_options_of_bad_rows_are_refused(given: dict[str, str], ex
 
 
 def test_a_dead_letter_topic_is_enough() -> None:
-    assert parse_options({**REQUIRED, "deadLetterTopic": "d", "maxBadRows": "1%"}).on_bad_row == "dead-letter"
-    assert parse_options(REQUIRED).on_bad_row == "fail"
+    assert parse_options({**REQUIRED, "deadLetterTopic": "d", "maxBadRows": "1%"}).spec.on_bad_row == "dead-letter"
+    assert parse_options(REQUIRED).spec.on_bad_row == "fail"
 
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9"}
@@ -439,7 +439,7 @@ def test_an_option_that_is_none_is_left_out() -> None:
 
 
 def test_an_argument_takes_the_place_of_an_option_that_is_none() -> None:
-    assert parse_arguments({**SERVERS, "topic": None}, {"topic": "t"}).topic == "t"
+    assert parse_arguments({**SERVERS, "topic": None}, {"topic": "t"}).spec.topic == "t"
 
 
 @pytest.mark.behaviour("KafkaProducer", "A property that is None is not set, for every client")
@@ -474,7 +474,7 @@ def test_values_become_texts_as_sparks_writer_makes_them(value: Any, text: str) 
 def test_numbers_and_booleans_are_taken() -> None:
     parsed = parse_arguments({**SERVERS, "topic": "t", "topicPartitions": 2, "kafka.enable.idempotence": True}, {})
     assert parsed.topic_partitions == 2
-    assert parsed.producer.config.enable_idempotence is True
+    assert parsed.spec.producer.config.enable_idempotence is True
 
 
 ENTRANCES: Mapping[str, Callable[[Any], object]] = {

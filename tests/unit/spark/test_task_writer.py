@@ -21,7 +21,7 @@ from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from kafka_sink.errors import SinkWriteError
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import kept_producers, task_writer
 from kafka_sink.spark.task.task_writer import DeliveryTracker, write_task
 from tests.support.readback import read_topic
@@ -54,7 +54,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def write(cluster: EmbeddedCluster, rows: list[pa.RecordBatch], partitions: int) -> None:
     cluster.create_topic(TOPIC, partitions)
-    options = write_spec(parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC}))
+    options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC}).spec
     commit = write_task(iter(rows), options)
     assert commit.rows_in == commit.rows_acked == sum(batch.num_rows for batch in rows)
 
@@ -86,7 +86,7 @@ def test_limited_rows_are_handed_over_in_pieces(sizes: list[int]) -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
         given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "maxRecordsPerSecond": "30000"}
-        options = write_spec(parse_options(given))
+        options = parse_options(given).spec
         assert write_task(iter(rows), options).rows_acked == 10_000
         assert sizes == [3000, 2000, 3000, 2000]
         wrong = pa.RecordBatch.from_arrays([pa.array(["x"]), pa.array([-7], pa.int32())], schema=SCHEMA)
@@ -172,7 +172,7 @@ def test_task_stops_at_first_refused_row_and_leaves_no_thread(monkeypatch: pytes
     before = producer_threads()
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
-        options = write_spec(parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC}))
+        options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC}).spec
         with set_fault(cluster.faults, "produce:error=topic_authorization_failed"), pytest.raises(SinkWriteError):
             write_task(rows(), options)
         assert taken == [0, 1]
@@ -185,7 +185,7 @@ def producer_threads() -> set[threading.Thread]:
 
 def write_row(servers: str, value: int, partition: int = 0) -> None:
     """A task of one row; what it knows is kept by the address of the brokers."""
-    options = write_spec(parse_options({"kafka.bootstrap.servers": servers, "topic": TOPIC}))
+    options = parse_options({"kafka.bootstrap.servers": servers, "topic": TOPIC}).spec
     row = pa.RecordBatch.from_arrays([pa.array([str(value)]), pa.array([partition], pa.int32())], schema=SCHEMA)
     write_task(iter([row]), options)
 

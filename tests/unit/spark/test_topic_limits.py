@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from kafka_sink.errors import SinkWriteError
 from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
 from kafka_sink.spark.driver import before_write
 from kafka_sink.spark.driver.before_write import limits_of
-from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.producer_spec import ProducerSpec, producer_spec
 from kafka_sink.spark.task.dead_letters import PREFIX
 from kafka_sink.spark.task.task_writer import write_task
@@ -48,7 +49,7 @@ def asked_options(cluster: EmbeddedCluster, settings: dict[str, str], **more: st
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": rows}
     given |= {"deadLetterTopic": dead} if dead else {}
     options = parse_options({**given, **{name.replace("_", "."): value for name, value in more.items()}})
-    return write_spec(options, (), limits_of(options.producer, rows, *filter(None, [dead])))
+    return replace(options.spec, limits=limits_of(options.spec.producer, rows, *filter(None, [dead])))
 
 
 def at(**changes: int) -> datetime:
