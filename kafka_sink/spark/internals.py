@@ -220,11 +220,37 @@ def activate_before(named: Callable[[Any, str], Any], ours: str) -> Callable[[An
 
     @functools.wraps(named)
     def format(self: Any, source: str) -> Any:
-        if source.lower() == ours:
-            activate(getattr(self, "_spark", None))
-        return named(self, source)
+        vars(self).pop("save", None)
+        if source.lower() != ours:
+            return named(self, source)
+        activate(getattr(self, "_spark", None))
+        writer = named(self, source)
+        if hasattr(writer, "save"):
+            writer.save = _telling_of_the_job(writer.save)
+        return writer
 
     return format
+
+
+def _telling_of_the_job(save: Callable[..., None]) -> Callable[..., None]:
+    """The method ``save`` of one writer, whose interrupts say what becomes of Spark's job."""
+
+    @functools.wraps(save)
+    def telling(*arguments: Any, **named: Any) -> None:
+        try:
+            save(*arguments, **named)
+        except KeyboardInterrupt as error:
+            error.args = error.args or (_JOB_GOES_ON,)
+            raise
+
+    return telling
+
+
+_JOB_GOES_ON: Final = (
+    "df.write was interrupted, and its Spark job goes on, unless Spark cancels it as at Ctrl-C outside of notebooks: "
+    "spark.sparkContext.cancelAllJobs() ends all jobs of the application, and spark.interruptAll() those of a session "
+    "of Spark Connect; kafka_sink.write ends its own job"
+)
 
 
 def is_active(spark: Any) -> bool | None:

@@ -86,6 +86,22 @@ def test_a_writer_without_its_session_names_the_format() -> None:
     assert named == [(ANOTHER, "KafkaLite"), (ANOTHER, "parquet")]
 
 
+class Writer:
+    def save(self) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.behaviour("Streams and foreachBatch", "An interrupted df.write says that Spark's job goes on")
+def test_an_interrupted_save_says_how_to_stop_its_job() -> None:
+    activating = internals.activate_before(lambda writer, source: writer, "kafkalite")
+    ours, of_others = activating(activating(Writer(), "parquet"), "kafkalite"), activating(Writer(), "parquet")
+    with pytest.raises(KeyboardInterrupt, match=r"its Spark job goes on.*spark\.sparkContext\.cancelAllJobs\(\)"):
+        ours.save()
+    for writer in (of_others, activating(ours, "parquet")):
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            writer.save()
+
+
 def test_a_look_up_that_is_gone_says_so() -> None:
     with pytest.raises(AttributeError, match="_jvm"):
         internals.look_up_format(ANOTHER, "kafkalite")
