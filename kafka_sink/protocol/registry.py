@@ -52,7 +52,6 @@ _KEYS: Final = {
         ApiKey.LIST_CONFIG_RESOURCES,
     ),
     "replicas": (
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,

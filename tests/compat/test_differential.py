@@ -94,6 +94,7 @@ _METRICS: Final = "clients are asked for no metrics (KIP-714)"
 _STORES: Final = "the share coordinator's own"
 #: API of Kafka 4.3.0 → why the embedded broker does not serve it.
 NOT_SERVED: Final = {
+    34: "a broker has one directory",
     38: _TOKENS,
     39: _TOKENS,
     40: _TOKENS,

@@ -751,15 +751,6 @@ _DIRECTORIES: Final = {
 }
 CONSOLES: Final = (
     *(Ask("DescribeLogDirs", label, {"topics": topics}) for label, topics in _DIRECTORIES.items()),
-    *(
-        Ask(
-            "AlterReplicaLogDirs",
-            f"a directory that is not there, {name}",
-            {"dirs": [{"path": "/nowhere/at/all", "topics": [{"name": name, "partitions": [0]}]}]},
-        )
-        for name in ("diff-a", "diff-none")
-    ),
-    Ask("AlterReplicaLogDirs", "nothing", {"dirs": []}),
     _quorum("the metadata", ("__cluster_metadata", [0])),
     _quorum("another partition", ("__cluster_metadata", [1])),
     _quorum("another topic", ("diff-a", [0])),

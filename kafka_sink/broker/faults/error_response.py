@@ -22,7 +22,6 @@ from typing import Any, Final, TypeAlias
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse
-from kafka_sink.protocol.messages.replicas import AlterReplicaLogDir, AlterReplicaLogDirsRequest
 from kafka_sink.protocol.messages.users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -183,9 +182,6 @@ def _names(key: ApiKey, version: int) -> bool:
 
 def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode, message: str = MESSAGE) -> Struct:
     """The response that rejects all of *body* with *code*, and with *message* where it has room for one."""
-    if isinstance(body, AlterReplicaLogDirsRequest):
-        # Its response has no level of directories.
-        body = AlterReplicaLogDir(topics=[topic for directory in body.dirs for topic in directory.topics])
     if isinstance(body, AlterUserScramCredentialsRequest):
         # Two lists of the request are answered in one.
         users = dict.fromkeys([*(each.name for each in body.deletions), *(each.name for each in body.upsertions)])

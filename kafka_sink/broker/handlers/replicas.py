@@ -146,34 +146,6 @@ def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
     raise ApiError(f"no replica of {partition} is running", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
 
 
-@api_handler(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2")
-def alter_replica_log_dirs(context: BrokerContext, request: ApiRequest[m.AlterReplicaLogDirsRequest]) -> None:
-    """AlterReplicaLogDirs (key 34): accepts the directory that a replica lies in; there is no other one (KIP-113).
-    Answers for each partition.
-    """
-    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
-    results = [
-        m.AlterReplicaLogDirTopicResult(
-            topic.name,
-            [
-                m.AlterReplicaLogDirPartitionResult(index, _outcome(context, directory.path, topic.name, index))
-                for index in topic.partitions
-            ],
-        )
-        for directory in request.body.dirs
-        for topic in directory.topics
-        if topic.partitions
-    ]
-    request.respond(m.AlterReplicaLogDirsResponse(results=results))
-
-
-def _outcome(context: BrokerContext, path: str, topic: str, index: int) -> ErrorCode:
-    if path != str(context.logs.directory):
-        return ErrorCode.LOG_DIR_NOT_FOUND
-    is_there = context.has_partition(TopicPartition(topic, index))
-    return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 @api_handler(ApiKey.DESCRIBE_LOG_DIRS, "1-5")
 def describe_log_dirs(context: BrokerContext, request: ApiRequest[m.DescribeLogDirsRequest]) -> None:
     """DescribeLogDirs (key 35): the directory of this broker with the sizes of its partitions (KIP-113, KIP-827).

@@ -139,49 +139,6 @@ class ElectLeadersResponse(s.Struct, versions="0-2", flexible="2+"):
     replica_election_results: list[ReplicaElectionResult] = s.field(s.Array(ReplicaElectionResult), "0+")
 
 
-class AlterReplicaLogDirTopic(s.Struct):
-    """Partitions of one topic."""
-
-    name: str = s.field(s.STRING, "0+")
-    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
-
-
-class AlterReplicaLogDir(s.Struct):
-    """A directory, by its absolute path."""
-
-    path: str = s.field(s.STRING, "0+")
-    topics: list[AlterReplicaLogDirTopic] = s.field(s.Array(AlterReplicaLogDirTopic), "0+")
-
-
-class AlterReplicaLogDirsRequest(s.RequestBody["AlterReplicaLogDirsResponse"], versions="1-2", flexible="2+"):
-    """AlterReplicaLogDirs (key 34): move replicas to another directory of a broker (KIP-113). The partitions that each
-    directory is to have.
-    """
-
-    dirs: list[AlterReplicaLogDir] = s.field(s.Array(AlterReplicaLogDir), "0+")
-
-
-class AlterReplicaLogDirPartitionResult(s.Struct):
-    """The outcome for one partition."""
-
-    partition_index: int = s.field(s.INT32, "0+")
-    error_code: int = s.field(s.INT16, "0+")
-
-
-class AlterReplicaLogDirTopicResult(s.Struct):
-    """The outcomes for one topic's partitions."""
-
-    topic_name: str = s.field(s.STRING, "0+")
-    partitions: list[AlterReplicaLogDirPartitionResult] = s.field(s.Array(AlterReplicaLogDirPartitionResult), "0+")
-
-
-class AlterReplicaLogDirsResponse(s.Struct, versions="1-2", flexible="2+"):
-    """The outcome for every partition."""
-
-    throttle_time_ms: int = s.field(s.INT32, "0+")
-    results: list[AlterReplicaLogDirTopicResult] = s.field(s.Array(AlterReplicaLogDirTopicResult), "0+")
-
-
 class DescribableLogDirTopic(s.Struct):
     """Partitions of one topic."""
 

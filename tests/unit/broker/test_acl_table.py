@@ -177,7 +177,6 @@ ROWS: Final = [
         shows=(1 << AclOperation.DESCRIBE).to_bytes(4, "big"),
         hides=True,
     ),
-    row(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, "cluster ALTER", [("/data/logs", [("t", [0])])]),
     row(ApiKey.DESCRIBE_LOG_DIRS, 4, "cluster DESCRIBE", topics=None, shows=b"/data/logs"),
     row(ApiKey.DESCRIBE_QUORUM, 2, "cluster DESCRIBE", [("__cluster_metadata", [0])], shows=b"127.0.0.1"),
     row(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, "cluster DESCRIBE"),

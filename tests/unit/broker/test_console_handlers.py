@@ -59,18 +59,6 @@ def test_a_node_shows_only_the_partitions_of_its_replicas() -> None:
     assert [part.partition_index for part in answer.results[0].topics[0].partitions] == [0, 2]
 
 
-@pytest.mark.parametrize("version", versions(ApiKey.ALTER_REPLICA_LOG_DIRS))
-def test_replicas_stay_in_the_one_directory(version: int) -> None:
-    topics = [("t", [0]), ("none", [0])]
-    dirs = [("/data/logs", topics), ("/other", topics[:1])]
-    answer: Any = node().call(ApiKey.ALTER_REPLICA_LOG_DIRS, version, dirs)
-    assert [each.partitions[0].error_code for each in answer.results] == [
-        ErrorCode.NONE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LOG_DIR_NOT_FOUND,
-    ]
-
-
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_QUORUM))
 def test_the_quorum_is_the_controller(version: int) -> None:
     broker = node(nodes=3)
