@@ -19,7 +19,7 @@ from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.network.listener_security import missing_protection, security_protocols
 from kafka_sink.broker.network.request_channel import HandlerPool
-from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
+from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Family, Metric
@@ -47,8 +47,11 @@ class BrokerServer:
         channel = self._server.request_channel
         self._pool = HandlerPool(f"{name}-handler", channel, dispatcher(context, channel), config.num_io_threads)
         self._advertised = {item.listener_name: item for item in map(EndPoint.parse, config.advertised_listeners)}
-        refuse_unknown_listeners("advertised.listeners", self._advertised, [item.listener_name for item in endpoints])
+        names = [item.listener_name for item in endpoints]
         for item in self._advertised.values():
+            if item.listener_name not in names:
+                text = f": listener {item.listener_name} does not exist, only {', '.join(names)}"
+                raise ConfigError.of("advertised.listeners", text)
             if item.host in _ANY_HOST:
                 raise ConfigError.of(
                     "advertised.listeners",

@@ -164,11 +164,6 @@ class NodeConfig(Options):
         "security protocol of each listener name, NAME:PROTOCOL; a name that is not listed must be the name of a "
         "protocol",
     )
-    inter_broker_listener_name: str = STRING(
-        "inter.broker.listener.name",
-        "",
-        "listener that is opened first; nodes do not connect to each other",
-    )
     num_network_threads: int = INT(
         "num.network.threads",
         2,
@@ -390,7 +385,6 @@ class NodeConfig(Options):
         "longest session time-out that a member of a group may request, ms",
         at_least(1),
     )
-    group_max_size: int = INT("group.max.size", UNLIMITED, "maximum number of members of a group", at_least(1))
     group_consumer_session_timeout_ms: int = INT(
         "group.consumer.session.timeout.ms",
         45000,
@@ -402,12 +396,6 @@ class NodeConfig(Options):
         5000,
         "interval between the heartbeats of members with group.protocol=consumer, ms; they hear of a rebalance with "
         "the next one",
-        at_least(1),
-    )
-    group_consumer_max_size: int = INT(
-        "group.consumer.max.size",
-        UNLIMITED,
-        "maximum number of members of a group with group.protocol=consumer",
         at_least(1),
     )
     offset_metadata_max_bytes: int = INT(

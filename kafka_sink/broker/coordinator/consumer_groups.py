@@ -204,7 +204,7 @@ class ConsumerGroups:
         """Take a valid heartbeat of a member, which may join, leave or subscribe otherwise with it.
 
         :raises ApiError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
-            UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED.
+            UNRELEASED_INSTANCE_ID.
         """
         watched = self._watched.get(request.group_id)
         if watched is None:
@@ -234,11 +234,6 @@ class ConsumerGroups:
 
     def _member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
         """The member that sent the heartbeat; a new one if it joins."""
-        if len(group.members) >= self._config.group_consumer_max_size and request.member_id not in group.members:
-            raise ApiError(
-                f"group {group.group_id} has {len(group.members)} members, its maximum (group.consumer.max.size)",
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-            )
         member_id = request.member_id or str(uuid4())
         if request.instance_id is not None:
             if request.epoch == JOINING:

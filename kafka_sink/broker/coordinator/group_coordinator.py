@@ -72,7 +72,7 @@ class GroupCoordinator:
         self._store = GroupStore(store, config.message_max_bytes)
         self._offsets = GroupOffsets(store)
         self._rebalance = GroupRebalance(config.group_initial_rebalance_delay_ms, self._save)
-        self._membership = GroupMembership(self._rebalance, config.group_max_size, self._save)
+        self._membership = GroupMembership(self._rebalance, self._save)
         self._groups: dict[str, Group] = {}
         #: The groups of the consumer protocol; a group is in one of both.
         self._consumers = ConsumerGroups(config, self._store, cluster)
@@ -203,7 +203,7 @@ class GroupCoordinator:
         An empty classic group becomes one of the consumer protocol; its offsets stay.
 
         :raises ApiError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID,
-            FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
+            FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
             INVALID_REGULAR_EXPRESSION.
         """
         request.check()

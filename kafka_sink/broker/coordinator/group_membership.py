@@ -248,21 +248,17 @@ NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 class GroupMembership:
-    """*save* stores a group before a change is visible, or raises ApiError; a group has at most *max_size* members."""
+    """*save* stores a group before a change is visible, or raises ApiError."""
 
-    def __init__(self, rebalance: GroupRebalance, max_size: int, save: Callable[[Group], None]) -> None:
+    def __init__(self, rebalance: GroupRebalance, save: Callable[[Group], None]) -> None:
         self._rebalance = rebalance
-        self._max_size = max_size
         self._save = save
 
     # --- join --------------------------------------------------------------------------------------------------------
 
     def join(self, group: Group, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> None:
         """Add a member to the next generation. It is answered when all members have joined, or if it cannot join."""
-        if not self._has_room(group, request.member_id):
-            group.remove(request.member_id)
-            self._refuse_join(answer, UNKNOWN_MEMBER, ErrorCode.GROUP_MAX_SIZE_REACHED)
-        elif not group.supports(request.protocol_type, request.protocols):
+        if not group.supports(request.protocol_type, request.protocols):
             self._refuse_join(answer, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif request.member_id == UNKNOWN_MEMBER:
             self._join_unknown(group, request, answer, now_ms)
@@ -275,15 +271,6 @@ class GroupMembership:
                 self._refuse_join(answer, request.member_id, error.code)
                 return
             self._rejoin(group, member, request, answer, now_ms)
-
-    def _has_room(self, group: Group, member_id: str) -> bool:
-        if group.state is GroupState.EMPTY:
-            return True
-        member = group.members.get(member_id)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            # Members whose join already waits keep their place; members that rejoin later are rejected.
-            return (member is not None and member.join_answer is not None) or group.waiting_joins < self._max_size
-        return member is not None or len(group.members) < self._max_size
 
     def _join_unknown(self, group: Group, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> None:
         member_id = f"{request.client_id if request.instance_id is None else request.instance_id}-{uuid4()}"

@@ -272,13 +272,8 @@ class Group:
             raise ApiError(text, ErrorCode.ILLEGAL_GENERATION)
 
     @property
-    def waiting_joins(self) -> int:
-        """Number of members whose join waits for other members."""
-        return sum(member.join_answer is not None for member in self.members.values())
-
-    @property
     def all_joined(self) -> bool:
-        return not self.pending_joins and self.waiting_joins == len(self.members)
+        return not self.pending_joins and all(each.join_answer is not None for each in self.members.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:

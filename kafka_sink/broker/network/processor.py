@@ -188,7 +188,7 @@ class Processor:
             self._close_all()
 
     def run_once(self) -> None:
-        """One iteration: the seven steps of Kafka's processor, in the same order."""
+        """One iteration: the steps of Kafka's processor, in the same order."""
         self._configure_new_connections()
         self._process_new_responses()
         self._poll()

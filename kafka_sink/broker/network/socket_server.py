@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from kafka_sink.broker.authorizer import Users
@@ -89,14 +89,12 @@ class SocketServer:
     ) -> None:
         """Does not open anything. :raises ConfigError: if the listeners contradict each other."""
         names = [endpoint.listener_name for endpoint in endpoints]
-        first = config.inter_broker_listener_name
-        refuse_unknown_listeners("inter.broker.listener.name", [first] if first else [], names)
         _refuse_repeated(names)
         self._node = node
         self._config = config
         self._clock = clock
         self._selectors = selectors
-        self._endpoints = sorted(endpoints, key=lambda item: item.listener_name != first)
+        self._endpoints = endpoints
         self._quotas = ConnectionQuotas(clock, config.max_connections, config.max_connections_per_ip)
         limit = config.queued_max_request_bytes
         self._memory_pool: MemoryPool = SimpleMemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
@@ -184,13 +182,6 @@ class SocketServer:
             _join(self._processor_threads)
             self._acceptors.clear()
             self._processors.clear()
-
-
-def refuse_unknown_listeners(option: str, named: Iterable[str], listeners: Sequence[str]) -> None:
-    """:raises ConfigError: if *option* names a listener that is not in *listeners*."""
-    for name in named:
-        if name not in listeners:
-            raise ConfigError.of(option, f": listener {name} does not exist, only {', '.join(listeners)}")
 
 
 def _refuse_repeated(listeners: Sequence[str]) -> None:

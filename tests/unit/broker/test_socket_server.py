@@ -59,14 +59,6 @@ def answer_one(channel: RequestChannel, data: bytes) -> None:
     channel.send_response(SendResponse(request, [data]))
 
 
-@pytest.mark.behaviour("SocketServer", "The listener between brokers is opened first")
-def test_the_listener_between_brokers_is_opened_first(servers: list[SocketServer]) -> None:
-    server = make(servers, [CLIENTS, INTERNAL], inter_broker_listener_name="INTERNAL")
-    server.bind()
-    # From outside, listeners that are open do not show the order in which they were opened.
-    assert list(server._listeners) == ["INTERNAL", "CLIENTS"]
-
-
 @pytest.mark.behaviour("SocketServer", "All ports are bound before anything is processed")
 def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS])
@@ -112,7 +104,6 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
 @with_each(
     ("endpoints", "properties", "text"),
     [
-        ([CLIENTS], {"inter_broker_listener_name": "INTERNAL"}, "listener INTERNAL does not exist"),
         ([CLIENTS, CLIENTS], {}, "2 have the same name CLIENTS"),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:TLS"}, "'TLS' of listener CLIENTS"),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENT:SASL_SSL"}, "is defined for listener 'CLIENTS'"),

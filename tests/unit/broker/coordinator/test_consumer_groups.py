@@ -252,14 +252,6 @@ def test_members_subscribe_to_no_more_than_can_be_stored(tmp_path: Path) -> None
     assert two.heartbeat().epoch > 0
 
 
-def test_a_full_group_takes_nobody_else(tmp_path: Path) -> None:
-    world = GroupWorld(tmp_path, group_consumer_max_size=1)
-    one = Consumer(world, "one")
-    one.heartbeat()
-    assert Consumer(world, "two").refusal() is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert one.refusal() is ErrorCode.NONE
-
-
 # --- offsets ----------------------------------------------------------------------------------------------------------
 
 

@@ -251,20 +251,6 @@ def test_session_timeouts_have_bounds(tmp_path: Path, session_ms: int, code: Err
     assert joined is not None and joined.error is code
 
 
-def test_a_group_does_not_outgrow_its_limit(tmp_path: Path) -> None:
-    world = GroupWorld(tmp_path, group_max_size=2)
-    one, two = world.stable(2)
-    three = world.member()
-    refused = three.enter()
-    assert refused is not None and refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    # While it rebalances the room belongs to those that are back first.
-    one.join()
-    three.enter()
-    two.join()
-    results = [each.joined.error for each in (one, three, two) if each.joined is not None]
-    assert results.count(ErrorCode.GROUP_MAX_SIZE_REACHED) == 1
-
-
 @pytest.mark.behaviour("Group coordinator", "What members say of a group has message.max.bytes at most, as in Kafka")
 def test_members_say_no_more_than_can_be_stored(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, message_max_bytes=1000)
