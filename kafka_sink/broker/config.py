@@ -244,7 +244,6 @@ class NodeConfig(Options):
     auto_create_topics_enable: bool = BOOLEAN(
         "auto.create.topics.enable", True, "create an unknown topic when a client asks for it"
     )
-    delete_topic_enable: bool = BOOLEAN("delete.topic.enable", True, "allow topics to be deleted")
     message_max_bytes: int = INT("message.max.bytes", 1048588, "maximum size of a record batch, bytes", at_least(0))
     max_decompressed_message_bytes: int = INT(
         "max.decompressed.message.bytes",

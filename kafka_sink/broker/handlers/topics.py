@@ -162,8 +162,6 @@ def _deletable(
     context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest], topic: m.DeleteTopicState
 ) -> m.DeletableTopicResult | str:
     """The name of the topic, or the answer to a client that may not delete it."""
-    if not context.config.delete_topic_enable:
-        raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
     name = topic.name
     if (name is None) == (topic.topic_id == ZERO_UUID):
         raise ApiError("a topic is identified either by its name or by its id", ErrorCode.INVALID_REQUEST)

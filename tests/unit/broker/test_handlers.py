@@ -668,13 +668,6 @@ def test_write_racing_with_topic_deletion_leaves_nothing_behind(node: BrokerNode
     assert node.disk.list_directory(DIRECTORY / "logs") == []
 
 
-def test_deleting_may_be_forbidden() -> None:
-    node = BrokerNode(delete_topic_enable=False)
-    node.cluster.create_topic("t")
-    answer = node.call(ApiKey.DELETE_TOPICS, 5, topic_names=["t"])
-    assert answer.responses[0].error_code == 73
-
-
 # --- InitProducerId, FindCoordinator ---------------------------------------------------------------------------------
 
 
