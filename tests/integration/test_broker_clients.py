@@ -206,7 +206,7 @@ def test_an_unknown_topic_is_created_when_asked_for(cluster: EmbeddedCluster, to
     assert producer.flush(60) == 0
     assert [found.value for found in read_topic(cluster.bootstrap_servers, topic)] == [b"first"]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    assert len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 4
+    assert len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 1
 
 
 def test_offsets_by_time(cluster: EmbeddedCluster, topic: str) -> None:
