@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.main import run
+from kafka_sink.client.blocking.group_admin import GroupAdmin
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import Progress
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support.cli_scenarios import (
@@ -96,6 +100,22 @@ def test_txn_command_follows_the_decision_of_the_sink(
     assert kafkalite("txn", "abort", loser.transactional_id) == f"aborted {loser.transactional_id}\n"
     assert world.committed() == [b"row"]
     world.client.close()
+
+
+@pytest.mark.parametrize("command", ["delete asked", "delete asked --topic TOPIC", "reset-offsets asked --to-earliest"])
+def test_offsets_stay_until_the_answer_is_yes(
+    cluster: EmbeddedCluster, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = f"asked-{command[:6].strip()}-{len(command)}"
+    cluster.create_topic(topic, 1)
+    place = {TopicPartition(topic, 0): 0}
+    with GroupAdmin(cluster.bootstrap_servers) as admin:
+        admin.set_offsets("asked", place)
+        monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+        words = [*command.replace("TOPIC", topic).split(), "--bootstrap-server", cluster.bootstrap_servers]
+        assert run(["groups", *words]) == 130
+        assert "nothing was changed; --yes answers the question" in capsys.readouterr().err
+        assert admin.committed("asked")[TopicPartition(topic, 0)].offset == 0
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class SimCluster:
         self._plan = plan
         self._ledger = ledger
         self.faults_active = True
-        node = BrokerNode(nodes=plan.nodes, clock=world)
+        node = BrokerNode(nodes=plan.nodes, clock=world, **plan.broker)
         if plan.produce_quota:
             node.context.producer_quota.follow({frozenset({(CLIENT, None)}): plan.produce_quota})
         for topic in plan.topics:

@@ -134,7 +134,7 @@ class Ledger:
 
     def _check_excuse(self, sending: Sending, error: Exception) -> None:
         """Nothing may run out of time long after the last fault: something was left waiting for nothing."""
-        if self.calm_since_ms is None or self.force_closed or self.plan.broker:
+        if self.calm_since_ms is None or self.force_closed or self.plan.broker or self.plan.produce_quota:
             return
         calm_ms = self.world.now_ms - max(self.calm_since_ms, sending.began_ms)
         if isinstance(error, KafkaTimeoutError) and calm_ms > self.plan.recovery_ms:

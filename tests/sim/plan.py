@@ -6,7 +6,7 @@ trouble, and what needs a long quiet stretch before one rare fault would never b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -67,6 +67,8 @@ class Plan:
     #: quiet (all settled first), graceful (right away), hasty (with a short time-out) or forced.
     ending: str
     first_epoch: int
+    #: Options of the brokers, beside their defaults.
+    broker: dict[str, object] = field(default_factory=dict)
     #: Bytes per second that each producer may send before it is throttled; 0 for no limit.
     produce_quota: int = 0
 

@@ -46,6 +46,7 @@ def make_transaction_plan(seed: int) -> TransactionPlan:
     base.ending = "quiet"
     base.first_epoch = 0
     base.burst = rng.choice([1, 3, 8])
+    base.produce_quota = 0
     base.broker = {"transaction_version": version, "transaction_abort_timed_out_transaction_cleanup_interval_ms": 50}
     base.properties.update(
         {

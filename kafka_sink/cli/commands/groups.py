@@ -81,20 +81,21 @@ def delete(names: tuple[str, ...], topic: str | None, yes: bool, connection: opt
     name. The sink then begins anew.
     """
     what = "all offsets" if topic is None else f"the offsets for {topic}"
-    output.ask(f"Delete {what} of {', '.join(names)}?", yes=yes)
     with _connect(connection) as admin:
+        for name in names if topic is None else ():
+            for sink in sinks_of(admin.committed(name)):
+                raise click.ClickException(
+                    f"group {name} is the progress of an exactly-once sink: delete that alone, after which the sink "
+                    f"writes all rows of its source again: `{delete_progress_command(name, sink['topic'])}`."
+                )
+        output.ask(f"Delete {what} of {', '.join(names)}?", yes=yes)
         for name in names:
             if topic is None:
-                for sink in sinks_of(admin.committed(name)):
-                    raise click.ClickException(
-                        f"group {name} is the progress of an exactly-once sink: delete that alone, after which the "
-                        f"sink writes all rows of its source again: `{delete_progress_command(name, sink['topic'])}`."
-                    )
                 admin.delete(name)
                 output.line(f"deleted {name}")
-                continue
-            deleted = admin.delete_offsets(name, topic)
-            output.line(f"deleted the offsets of {name} for {deleted} partitions of {topic}")
+            else:
+                deleted = admin.delete_offsets(name, topic)
+                output.line(f"deleted the offsets of {name} for {deleted} partitions of {topic}")
 
 
 @groups.command("reset-offsets")
