@@ -17,9 +17,10 @@ from kafka_sink.broker.config import EndPoint
 from kafka_sink.broker.handlers import features
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import dispatcher
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.network.listener_security import missing_protection, security_protocols
-from kafka_sink.broker.network.request_channel import HandlerPool
-from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory
+from kafka_sink.broker.network.request_channel import HandlerPool, RequestChannel
+from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Family, Metric
@@ -44,14 +45,12 @@ class BrokerServer:
         name = f"broker-{context.node_id}"
         selectors = kselector_factory(config, endpoints, context.users, clock, partial(features.answer, context))
         self._server = SocketServer(name, config, endpoints, clock, selectors)
-        channel = self._server.request_channel
-        self._pool = HandlerPool(f"{name}-handler", channel, dispatcher(context, channel), config.num_io_threads)
+        self._pools = [self._pool(f"{name}-handler", self._server.data_plane_request_channel, config.num_io_threads)]
+        if self._server.control_plane_request_channel is not None:
+            self._pools.append(self._pool(f"{name}-control-handler", self._server.control_plane_request_channel, 1))
         self._advertised = {item.listener_name: item for item in map(EndPoint.parse, config.advertised_listeners)}
-        names = [item.listener_name for item in endpoints]
+        refuse_unknown_listeners("advertised.listeners", self._advertised, [item.listener_name for item in endpoints])
         for item in self._advertised.values():
-            if item.listener_name not in names:
-                text = f": listener {item.listener_name} does not exist, only {', '.join(names)}"
-                raise ConfigError.of("advertised.listeners", text)
             if item.host in _ANY_HOST:
                 raise ConfigError.of(
                     "advertised.listeners",
@@ -59,6 +58,9 @@ class BrokerServer:
                 )
         self._endpoints = endpoints
         self._log = ContextLogger(__name__, name)
+
+    def _pool(self, name: str, channel: RequestChannel, threads: int) -> HandlerPool:
+        return HandlerPool(name, channel, dispatcher(self._context, channel), threads)
 
     def bind(self) -> Mapping[str, EndPoint]:
         """Open the listeners; returns the advertised address of each listener.
@@ -77,7 +79,8 @@ class BrokerServer:
 
     def serve(self) -> None:
         """Start the threads. The node must already be registered in the cluster."""
-        self._pool.start()
+        for pool in self._pools:
+            pool.start()
         self._server.start_processing_requests()
 
     def _reachable(self, listener_name: str) -> EndPoint:
@@ -119,9 +122,14 @@ class BrokerServer:
         """Kafka's metrics of this node at this moment (any thread)."""
         tags = (("node", str(self._context.node_id)),)
         yield from self._server.metrics(tags)
-        yield HANDLERS_IDLE.at(self._pool.idle_share, *tags)
+        yield HANDLERS_IDLE.at(self._pools[0].idle_share, *tags)
+
+    def set_connection_limits(self, limits: ConnectionLimits) -> None:
+        """Replace the connection limits (any thread)."""
+        self._server.update_connection_limits(limits)
 
     def stop(self) -> None:
         """Leave the cluster: close listeners and connections, end all threads."""
         self._server.shutdown()
-        self._pool.shutdown()
+        for pool in self._pools:
+            pool.shutdown()

@@ -65,6 +65,18 @@ class EndPoint:
         return f"{self.listener_name}://{self.address}"
 
 
+def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
+    """Parse a list of ``name:count``. :raises ConfigError: if an entry has another form."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        name, _, text = entry.rpartition(":")
+        count = known_number(text, 0, INT32_MAX)
+        if not name or count is None:
+            raise ConfigError.of(option, f": {entry!r} is not name:count")
+        counts[name] = count
+    return counts
+
+
 #: The only value of ``authorizer.class.name``.
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _SERVED_NAMES: Final = f"names among {', '.join(SERVED)}"
@@ -164,6 +176,16 @@ class NodeConfig(Options):
         "security protocol of each listener name, NAME:PROTOCOL; a name that is not listed must be the name of a "
         "protocol",
     )
+    control_plane_listener_name: str = STRING(
+        "control.plane.listener.name",
+        "",
+        "listener with its own acceptor, processor and request queue; none by default",
+    )
+    inter_broker_listener_name: str = STRING(
+        "inter.broker.listener.name",
+        "",
+        "listener that is opened first and is exempt from max.connections, if there is another listener",
+    )
     num_network_threads: int = INT(
         "num.network.threads",
         2,
@@ -224,11 +246,41 @@ class NodeConfig(Options):
     max_connections: int = INT(
         "max.connections", UNLIMITED, "maximum number of connections per node; further ones wait", at_least(0)
     )
+    max_connections_per_listener: tuple[str, ...] = LIST(
+        "max.connections.per.listener",
+        (),
+        "NAME:count for listeners with their own limit; further connections wait (Kafka: "
+        "listener.name.NAME.max.connections)",
+    )
     max_connections_per_ip: int = INT(
         "max.connections.per.ip",
         UNLIMITED,
         "maximum number of connections from one address; further ones are closed",
         at_least(0),
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = LIST(
+        "max.connections.per.ip.overrides",
+        (),
+        "host:count for addresses with another limit; host names are resolved when the broker starts",
+    )
+    max_connection_creation_rate: int = INT(
+        "max.connection.creation.rate",
+        UNLIMITED,
+        "maximum number of new connections per second and node; further ones wait",
+        at_least(1),
+    )
+    max_connection_creation_rate_per_listener: tuple[str, ...] = LIST(
+        "max.connection.creation.rate.per.listener",
+        (),
+        "NAME:count for listeners with their own rate; further connections wait (Kafka: "
+        "listener.name.NAME.max.connection.creation.rate)",
+    )
+    max_connection_creation_rate_per_ip: int = INT(
+        "max.connection.creation.rate.per.ip",
+        UNLIMITED,
+        "maximum number of new connections per second from one address; further ones are closed after a delay "
+        "(Kafka: the client quota connection_creation_rate)",
+        at_least(1),
     )
     quota_window_num: int = INT("quota.window.num", 11, "number of windows over which rates are measured", at_least(1))
     quota_window_size_seconds: float = DOUBLE(

@@ -18,6 +18,7 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.faults.disk import FaultyFileSystem
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, validate
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -244,6 +245,10 @@ class EmbeddedCluster:
         from kafka_sink.common.exposition import OPENMETRICS, rendered
 
         return rendered(self.metrics(), OPENMETRICS)[0]
+
+    def set_connection_limits(self, limits: ConnectionLimits) -> None:
+        """Replace the connection limits of every running node."""
+        self._cluster.set_connection_limits(limits)
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make another replica the leader of a partition; clients learn the new leader and continue there.

@@ -30,6 +30,7 @@ from kafka_sink.broker.handlers.topics import delete_with_records
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.network.listener_security import users_of
 from kafka_sink.broker.network.quotas import CONSUMER_RATE, PRODUCER_RATE, ClientQuota, ResponseBudget
 from kafka_sink.common.clock import Clock
@@ -175,6 +176,10 @@ class RunningCluster:
         figures = [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
         # All nodes share one purgatory.
         return [*figures, WAITING_FETCHES.at(self._purgatory.watched, ("delayedOperation", "Fetch"))]
+
+    def set_connection_limits(self, limits: ConnectionLimits) -> None:
+        for broker in tuple(self._brokers.values()):
+            broker.set_connection_limits(limits)
 
     def restart_node(self, node_id: int) -> None:
         """:raises ValueError: if it was not stopped. :raises OSError: if its address is in use by now."""

@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "spark/test_progress_line.py": {"_jsc"},
     "spark/test_stop.py": {"_jsc"},
     "unit/broker/test_processor.py": {"_connections"},
+    "unit/broker/test_socket_server.py": {"_listeners"},
     "unit/client/test_network_client.py": {"_correlation_id"},
     "unit/network/test_selector.py": {"_channels"},
     "unit/producer/test_producer_batch.py": {"_staging"},

@@ -114,3 +114,6 @@ class FakeServerSelectable:
 
     def session_expired(self, connection_id: str) -> bool:
         return connection_id in self.expired
+
+    def lowest_priority_connection(self) -> str | None:
+        return min(self.open, default=None)

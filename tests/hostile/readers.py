@@ -28,7 +28,7 @@ from crc32c import crc32c
 
 from kafka_sink.broker.authorizer import AclCache
 from kafka_sink.broker.cluster import cluster_image
-from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.broker.config import BrokerConfig, EndPoint, parse_counts
 from kafka_sink.broker.coordinator.group_metadata import subscribed_topics
 from kafka_sink.broker.coordinator.group_store import GroupStore
 from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
@@ -511,8 +511,9 @@ def _options(data: bytes) -> None:
     for name in names:
         with suppress(ConfigError):
             parse(ClientConfig, {"bootstrap.servers": "h:1", name: value})
-    with suppress(ConfigError):
-        EndPoint.parse(value)
+    for read in (lambda: EndPoint.parse(value), lambda: parse_counts("x", tuple(value.split(",")))):
+        with suppress(ConfigError):
+            read()
     parse(ProducerConfig, {"bootstrap.servers": "h:1", "linger.ms": value, "acks": value})
 
 
@@ -761,7 +762,7 @@ TABLE: Final = (
     Reader(
         "options",
         "common.config:_parse_int client.options.config:_parse_address broker.config:EndPoint.parse "
-        "producer.config:ProducerConfig.acks_code",
+        "broker.config:parse_counts producer.config:ProducerConfig.acks_code",
         _options,
         (b"h:9092,[::1]:9093", b"PLAINTEXT://h:1", b"SSL:5,x:7", b"100", b"0.5", b"all"),
         ConfigError,

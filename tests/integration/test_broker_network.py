@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.network.quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE
 from kafka_sink.common.config import parse
 from kafka_sink.protocol.api_key import ApiKey
@@ -189,6 +192,34 @@ def test_pipelined_requests_of_many_clients_keep_their_order(cluster: EmbeddedCl
             for _ in range(20):
                 written(sock)
                 decode_response(ApiKey.METADATA, 9, read_frame(sock))
+    finally:
+        for sock in clients:
+            sock.close()
+
+
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "Connections beyond a limit that was lowered are closed, the longest silent first"
+)
+def test_connections_beyond_a_limit_that_was_lowered_are_closed(cluster: EmbeddedCluster) -> None:
+    clients = [connect(cluster.bootstrap_servers) for _ in range(10)]
+    try:
+        for sock in clients:
+            sock.sendall(ASK)
+            read_frame(sock)
+        cluster.set_connection_limits(ConnectionLimits(total=4))
+        left = clients
+        until = time.monotonic() + 20
+        while len(left) > 4 and time.monotonic() < until:
+            readable, _, _ = select.select(left, [], [], 0.1)
+            # Nobody was asked anything, so what can be read is an end.
+            left = [sock for sock in left if sock not in readable]
+        # Two network threads that see one too many at the same moment close one each, perhaps a moment later.
+        served = 0
+        for sock in left:
+            with contextlib.suppress(OSError, EOFError):
+                sock.sendall(ASK)
+                served += bool(read_frame(sock))
+        assert 3 <= served <= 4
     finally:
         for sock in clients:
             sock.close()

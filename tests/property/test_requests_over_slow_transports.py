@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.network.connection_quotas import ConnectionQuotas
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.processor import AcceptedConnection, Processor
 from kafka_sink.broker.network.request_channel import (
     EndThrottlingResponse,
@@ -90,7 +90,7 @@ class Broker:
         self._clock = clock
         self.selector = CountingSelector(builder, clock)
         self.channel = RequestChannel(100)
-        quotas = ConnectionQuotas(clock)
+        quotas = ConnectionQuotas(ConnectionLimits(), 1, clock)
         quotas.inc("L", "127.0.0.1")
         self.processor = Processor(0, "L", self.selector, self.channel, quotas, clock)
         self._pending: deque[Request] = deque()

@@ -8,12 +8,17 @@ Source: apache/kafka ``SocketServer.Acceptor``.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from kafka_sink.broker.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
+from kafka_sink.broker.network.connection_quotas import (
+    ConnectionQuotas,
+    ConnectionThrottledError,
+    TooManyConnectionsError,
+)
 from kafka_sink.broker.network.processor import AcceptedConnection, Processor
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.files import is_reserved_for_local
@@ -22,7 +27,7 @@ from kafka_sink.network.transport.listener import remote_address
 from kafka_sink.network.transport.transport import Socket
 
 SELECT_TIMEOUT_MS: Final = 500
-#: Connections accepted per iteration.
+#: Connections accepted per iteration: under a flood of connections, throttled ones still have to be closed in time.
 _ACCEPTED_A_ROUND: Final = 64
 #: Pause after accept() fails (no file descriptors left): the connection stays pending, so select would return at once.
 _REFUSED_PAUSE_MS: Final = 100
@@ -61,6 +66,8 @@ class Acceptor:
         # Used only by the acceptor's own thread.
         self._processor_count = len(processors)
         self._processors = itertools.cycle(processors)
+        self._throttled: list[tuple[int, int, Socket]] = []
+        self._sequence = itertools.count()
         self._told = Said()
 
     def stop(self) -> None:
@@ -80,9 +87,16 @@ class Acceptor:
                     self._log.exception("uncaught exception; the acceptor continues")
         finally:
             self._listener.close()
+            for _, _, sock in self._throttled:
+                sock.close()
+            self._throttled.clear()
 
     def run_once(self) -> None:
-        """Accept pending connections."""
+        """Accept pending connections, then close throttled connections that are due."""
+        self._accept_new_connections()
+        self._close_throttled_connections(self._clock.monotonic_ms())
+
+    def _accept_new_connections(self) -> None:
         self._listener.wait(SELECT_TIMEOUT_MS)
         for _ in range(_ACCEPTED_A_ROUND):
             if self._stopping:
@@ -112,7 +126,7 @@ class Acceptor:
             self._log.warning("%s", text)
 
     def _admit(self, sock: Socket) -> AcceptedConnection | None:
-        """Count the connection; None if it is rejected. The last descriptors of the process
+        """Count the connection; None if it is rejected or has to be closed later. The last descriptors of the process
         are kept: a broker without logs cannot serve anybody, and one without pages does not say why."""
         try:
             address = remote_address(sock).host
@@ -129,6 +143,11 @@ class Acceptor:
             sock.close()
             self._quotas.dec(self._listener_name, address)
             return None
+        except ConnectionThrottledError as error:
+            self._log.debug("%s", error)
+            end_ms = self._clock.monotonic_ms() + error.throttle_ms
+            heapq.heappush(self._throttled, (end_ms, next(self._sequence), sock))
+            return None
         return AcceptedConnection(sock, address)
 
     def _assign(self, connection: AcceptedConnection) -> None:
@@ -138,3 +157,8 @@ class Acceptor:
         while not assigned:
             retries_left -= 1
             assigned = next(self._processors).accept(connection, may_block=retries_left <= 0)
+
+    def _close_throttled_connections(self, now_ms: int) -> None:
+        while self._throttled and self._throttled[0][0] < now_ms:
+            _, _, sock = heapq.heappop(self._throttled)
+            sock.close()

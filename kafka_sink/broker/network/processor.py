@@ -52,6 +52,8 @@ class ServerSelectable(Selectable, Protocol):
     @property
     def idle(self) -> IdleMeter: ...
 
+    def lowest_priority_connection(self) -> str | None: ...
+
     def principal(self, connection_id: str) -> str:
         """The principal of the client: ``User:name``."""
 
@@ -195,6 +197,7 @@ class Processor:
         self._process_completed_receives()
         self._process_completed_sends()
         self._process_disconnected()
+        self._close_excess_connections()
 
     @property
     def idle_share(self) -> float:
@@ -322,6 +325,13 @@ class Processor:
             log = self._log.info if disconnect.authentication_error is not None else self._log.debug
             log("%s disconnected: %s", connection_id, disconnect.cause)
             self._forget(connection_id)
+
+    def _close_excess_connections(self) -> None:
+        if self._quotas.max_connections_exceeded(self._listener_name):
+            connection_id = self._selector.lowest_priority_connection()
+            if connection_id is not None:
+                self._log.info("closing %s: there are too many connections", connection_id)
+                self._close(connection_id)
 
     def _ended(self, response: NoOpResponse | SendResponse | PieceResponse | CloseConnectionResponse) -> None:
         """The response was sent or dropped."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.network.acceptor import Acceptor
-from kafka_sink.broker.network.connection_quotas import ConnectionQuotas
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.listener_security import ListenerSecurity
 from kafka_sink.broker.network.processor import Processor, ServerSelectable
 from kafka_sink.broker.network.request_channel import RequestChannel
@@ -29,6 +29,8 @@ from kafka_sink.common.threads import start_thread
 from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
+
+CONTROL_PLANE_QUEUE_CAPACITY: Final = 20
 
 SelectorFactory = Callable[[EndPoint, MemoryPool], ServerSelectable]
 
@@ -82,23 +84,39 @@ FAMILIES: Final = (_IDLE, _EXPIRED, _CONNECTIONS, _QUEUED)
 
 
 class SocketServer:
-    """The listeners of a node, whose requests are in one queue."""
+    """Data planes (one per listener) and, if configured, the control plane."""
 
     def __init__(
         self, node: str, config: BrokerConfig, endpoints: list[EndPoint], clock: Clock, selectors: SelectorFactory
     ) -> None:
         """Does not open anything. :raises ConfigError: if the listeners contradict each other."""
         names = [endpoint.listener_name for endpoint in endpoints]
+        for option, name in (
+            ("control.plane.listener.name", config.control_plane_listener_name),
+            ("inter.broker.listener.name", config.inter_broker_listener_name),
+        ):
+            refuse_unknown_listeners(option, [name] if name else [], names)
         _refuse_repeated(names)
+        if config.control_plane_listener_name and len(names) == 1:
+            raise ConfigError(
+                "control.plane.listener.name: the only listener cannot be the control plane",
+                option="control.plane.listener.name",
+            )
         self._node = node
         self._config = config
         self._clock = clock
         self._selectors = selectors
-        self._endpoints = endpoints
-        self._quotas = ConnectionQuotas(clock, config.max_connections, config.max_connections_per_ip)
+        self._endpoints = sorted(endpoints, key=lambda item: item.listener_name != config.inter_broker_listener_name)
+        limits = ConnectionLimits.of(config)
+        refuse_unknown_listeners("max.connections.per.listener", limits.per_listener, names)
+        refuse_unknown_listeners("max.connection.creation.rate.per.listener", limits.creation_rate_per_listener, names)
+        self._quotas = ConnectionQuotas(limits, len(endpoints), clock)
         limit = config.queued_max_request_bytes
         self._memory_pool: MemoryPool = SimpleMemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
-        self.request_channel = RequestChannel(config.queued_max_requests)
+        self.data_plane_request_channel = RequestChannel(config.queued_max_requests)
+        self.control_plane_request_channel = (
+            RequestChannel(CONTROL_PLANE_QUEUE_CAPACITY) if config.control_plane_listener_name else None
+        )
         # Guarded by the lock, which serializes startup and shutdown.
         self._lock = threading.Lock()
         self._acceptors: dict[str, Acceptor] = {}
@@ -108,21 +126,27 @@ class SocketServer:
         self._processor_threads: list[threading.Thread] = []
 
     def bind(self) -> None:
-        """Open every listener, without starting the threads.
+        """Open every listener, the control plane's first, without starting the threads.
 
         :raises OSError: if an address cannot be bound; :meth:`shutdown` closes the listeners opened before it.
         """
+        control = self._config.control_plane_listener_name
         with self._lock:
-            for endpoint in self._endpoints:
-                self._open(endpoint)
+            for endpoint in sorted(self._endpoints, key=lambda item: item.listener_name != control):
+                if endpoint.listener_name == control and self.control_plane_request_channel is not None:
+                    self._create_plane(endpoint, self.control_plane_request_channel, processors=1)
+                else:
+                    self._create_plane(
+                        endpoint, self.data_plane_request_channel, processors=self._config.num_network_threads
+                    )
 
-    def _open(self, endpoint: EndPoint) -> None:
+    def _create_plane(self, endpoint: EndPoint, channel: RequestChannel, *, processors: int) -> None:
         config = self._config
         name = endpoint.listener_name
         first = len(self._processors)
-        for number in range(first, first + config.num_network_threads):
+        for number in range(first, first + processors):
             selector = self._selectors(endpoint, self._memory_pool)
-            self._processors.append(Processor(number, name, selector, self.request_channel, self._quotas, self._clock))
+            self._processors.append(Processor(number, name, selector, channel, self._quotas, self._clock))
         # Opened last, because the acceptor closes it: invalid certificates must not leave a port bound.
         listener = Listener(
             endpoint.host,
@@ -152,6 +176,10 @@ class SocketServer:
         host = next(item.host for item in self._endpoints if item.listener_name == listener_name)
         return EndPoint(listener_name, host, listener.port)
 
+    def update_connection_limits(self, limits: ConnectionLimits) -> None:
+        """Replace the connection limits (any thread)."""
+        self._quotas.update(limits)
+
     def metrics(self, tags: tuple[tuple[str, str], ...]) -> Iterator[Metric]:
         """Present metrics: requests by API, idle network threads, connections and queued requests (any thread)."""
         processors = tuple(self._processors)
@@ -163,7 +191,7 @@ class SocketServer:
         yield _EXPIRED.at(expired, *tags)
         for listener, count in self._quotas.counts().items():
             yield _CONNECTIONS.at(count, *tags, ("listener", listener))
-        yield _QUEUED.at(self.request_channel.queued, *tags)
+        yield _QUEUED.at(self.data_plane_request_channel.queued, *tags)
 
     def shutdown(self) -> None:
         """Close listeners and connections and end all threads; outstanding responses are dropped."""
@@ -182,6 +210,13 @@ class SocketServer:
             _join(self._processor_threads)
             self._acceptors.clear()
             self._processors.clear()
+
+
+def refuse_unknown_listeners(option: str, named: Iterable[str], listeners: Sequence[str]) -> None:
+    """:raises ConfigError: if *option* names a listener that is not in *listeners*."""
+    for name in named:
+        if name not in listeners:
+            raise ConfigError.of(option, f": listener {name} does not exist, only {', '.join(listeners)}")
 
 
 def _refuse_repeated(listeners: Sequence[str]) -> None:

@@ -104,6 +104,11 @@ class IdleExpiryManager:
         self._next_check_ms = active_ms + self._max_idle_ms
         return oldest if now_ms > self._next_check_ms else None
 
+    @property
+    def least_recently_active(self) -> str | None:
+        """The connection to close first if there are too many."""
+        return next(iter(self._last_active_ms), None)
+
 
 #: Idle connections are never closed.
 NO_IDLE_TIMEOUT_MS: Final = -1
@@ -274,6 +279,14 @@ class KSelector:
         """Whether the peer's session has expired without reauthentication."""
         channel = self._channels.get(connection_id)
         return channel is not None and channel.authenticator.session_expired
+
+    def lowest_priority_connection(self) -> str | None:
+        """The connection to close first if there are too many: a closing one, else the longest idle one."""
+        if self._closing:
+            return next(iter(self._closing))
+        if self._idle is not None:
+            return self._idle.least_recently_active
+        return next(iter(self._channels), None)
 
     def close_connection(self, connection_id: str) -> None:
         channel = self._channels.get(connection_id)

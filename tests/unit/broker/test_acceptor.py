@@ -10,7 +10,7 @@ import pytest
 
 from kafka_sink.broker.network import acceptor
 from kafka_sink.broker.network.acceptor import SELECT_TIMEOUT_MS, Acceptor
-from kafka_sink.broker.network.connection_quotas import ConnectionQuotas
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.processor import AcceptedConnection
 from tests.fakes.clock import FakeClock
 
@@ -59,11 +59,11 @@ class Queue:
 
 
 class Bench:
-    def __init__(self, processors: int = 3, room: int = 1000, **limits: int) -> None:
+    def __init__(self, processors: int = 3, room: int = 1000, **limits: object) -> None:
         self.clock = FakeClock()
         self.listener = Listening()
         self.queues = [Queue(room) for _ in range(processors)]
-        self.quotas = ConnectionQuotas(self.clock, **limits)
+        self.quotas = ConnectionQuotas(ConnectionLimits(**limits), 1, self.clock)  # type: ignore[arg-type]
         self.acceptor = Acceptor("PLAINTEXT", self.listener, self.queues, self.quotas, self.clock)  # type: ignore[arg-type]
         self._server = socket.create_server(("127.0.0.1", 0))
         self.sockets: list[socket.socket] = []
@@ -111,11 +111,38 @@ def test_full_processor_is_skipped_and_the_last_asked_blocks(made: list[Bench]) 
 
 
 def test_one_connection_too_many_of_an_address_is_closed(made: list[Bench]) -> None:
-    made.append(bench := Bench(most_per_ip=2))
+    made.append(bench := Bench(per_ip=2))
     servers = [bench.client() for _ in range(3)]
     bench.acceptor.run_once()
     assert [server.fileno() == -1 for server in servers] == [False, False, True]
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 2
+
+
+@pytest.mark.behaviour("Acceptor", "A throttled connection is closed after its delay, also in the middle of a storm")
+def test_a_throttled_connection_is_closed_after_its_delay(made: list[Bench]) -> None:
+    made.append(bench := Bench(creation_rate_per_ip=1))
+    servers = [bench.client() for _ in range(12)]
+    bench.acceptor.run_once()
+    last = servers[-1]
+    assert last.fileno() != -1, "not closed at once"
+    assert all(item.sock is not last for queue in bench.queues for item in queue.got)
+    bench.clock.advance(12_000)
+    bench.acceptor.run_once()
+    assert last.fileno() == -1
+    assert bench.quotas.counts().get("PLAINTEXT", 0) == 10
+
+
+@pytest.mark.behaviour("Acceptor", "A throttled connection is closed after its delay, also in the middle of a storm")
+def test_throttled_connections_are_closed_during_a_storm(made: list[Bench]) -> None:
+    made.append(bench := Bench(creation_rate_per_ip=1))
+    servers = [bench.client() for _ in range(11)]
+    bench.acceptor.run_once()
+    throttled = servers[-1]
+    bench.clock.advance(12_000)
+    late = bench.client()
+    bench.listener.accept = lambda: late  # type: ignore[method-assign]
+    bench.acceptor.run_once()
+    assert throttled.fileno() == -1, "there was always one more connection to accept"
 
 
 @pytest.mark.behaviour(
@@ -146,7 +173,8 @@ def test_connection_closed_before_accept_is_not_counted(made: list[Bench]) -> No
 def test_acceptor_survives_exceptions_and_closes_all_at_its_end(
     made: list[Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
-    made.append(bench := Bench())
+    made.append(bench := Bench(creation_rate_per_ip=1))
+    servers = [bench.client() for _ in range(12)]
     rounds = 0
 
     def wait(timeout_ms: int) -> None:
@@ -161,6 +189,7 @@ def test_acceptor_survives_exceptions_and_closes_all_at_its_end(
     bench.acceptor.run()
     assert "uncaught exception; the acceptor continues" in caplog.text
     assert bench.listener.closed
+    assert servers[-1].fileno() == -1, "throttled sockets are closed at the end"
 
 
 @pytest.mark.behaviour("Acceptor", "The last files that may be open are not used for connections")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafka_sink.broker.network.connection_quotas import ConnectionQuotas
+from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.processor import (
     CONNECTION_QUEUE_SIZE,
     AcceptedConnection,
@@ -44,6 +44,7 @@ STEPS = [
     "_process_completed_receives",
     "_process_completed_sends",
     "_process_disconnected",
+    "_close_excess_connections",
 ]
 
 
@@ -57,7 +58,7 @@ class Bench:
     def __init__(self, **limits: int) -> None:
         self.selectable = FakeServerSelectable()
         self.channel = RequestChannel(100)
-        self.quotas = ConnectionQuotas(FakeClock(), **limits)
+        self.quotas = ConnectionQuotas(ConnectionLimits(**limits), 1, FakeClock())  # type: ignore[arg-type]
         self.processor = Processor(0, "PLAINTEXT", self.selectable, self.channel, self.quotas, FakeClock())
         self.sockets: list[socket.socket] = []
 
@@ -445,6 +446,22 @@ def test_disconnected_connections_are_counted_out(bench: Bench) -> None:
     bench.leave(connection)
     assert bench.connection_ids == ()
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
+
+
+@pytest.mark.behaviour("Processor", "One excess connection is closed per pass")
+def test_one_excess_connection_is_closed_per_loop() -> None:
+    bench = Bench()
+    try:
+        connections = [bench.connect() for _ in range(3)]
+        bench.quotas.update(ConnectionLimits(total=1))
+        bench.processor.run_once()
+        assert len(bench.connection_ids) == 2
+        bench.processor.run_once()
+        bench.processor.run_once()
+        assert bench.connection_ids == (max(connections),)
+    finally:
+        for sock in bench.sockets:
+            sock.close()
 
 
 @pytest.mark.behaviour("Processor", "The queue of new connections has 20 places, and refuses or blocks beyond")

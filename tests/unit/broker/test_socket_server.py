@@ -1,4 +1,4 @@
-"""Listeners and threads of one node, on real sockets."""
+"""Planes, listeners and threads of one node, on real sockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.network.listener_security import users_of
 from kafka_sink.broker.network.request_channel import RequestChannel, SendResponse
-from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory
+from kafka_sink.broker.network.socket_server import CONTROL_PLANE_QUEUE_CAPACITY, SocketServer, kselector_factory
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
@@ -24,7 +24,7 @@ from kafka_sink.protocol.messages.metadata import MetadataRequest
 from tests.support.cases import with_each
 
 CLIENTS = EndPoint("CLIENTS", "127.0.0.1", 0)
-INTERNAL = EndPoint("INTERNAL", "127.0.0.1", 0)
+CONTROL = EndPoint("CONTROL", "127.0.0.1", 0)
 FRAME = b"".join(map(bytes, encode_request(ApiKey.METADATA, 9, 1, None, MetadataRequest([]))))
 
 
@@ -41,7 +41,7 @@ def servers() -> Iterator[list[SocketServer]]:
 
 
 def make(servers: list[SocketServer], endpoints: list[EndPoint], **properties: object) -> SocketServer:
-    properties = {"listener_security_protocol_map": "CLIENTS:PLAINTEXT,INTERNAL:PLAINTEXT", **properties}
+    properties = {"listener_security_protocol_map": "CLIENTS:PLAINTEXT,CONTROL:PLAINTEXT", **properties}
     config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
     selectors = kselector_factory(config, endpoints, users_of(config, dict), SYSTEM_CLOCK, no_versions)
     server = SocketServer("test", config, endpoints, SYSTEM_CLOCK, selectors)
@@ -59,6 +59,59 @@ def answer_one(channel: RequestChannel, data: bytes) -> None:
     channel.send_response(SendResponse(request, [data]))
 
 
+@pytest.mark.behaviour(
+    "SocketServer", "The control plane is opened first, and has an acceptor and a processor of its own"
+)
+@pytest.mark.behaviour("SocketServer", "The control plane has one processor and a queue of 20 requests")
+def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServer]) -> None:
+    server = make(
+        servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL", num_network_threads=3, queued_max_requests=7
+    )
+    before = set(threading.enumerate())
+    server.bind()
+    server.start_processing_requests()
+    names = sorted(thread.name for thread in set(threading.enumerate()) - before)
+    assert names == [
+        "test-acceptor-CLIENTS",
+        "test-acceptor-CONTROL",
+        "test-processor-0",
+        "test-processor-1",
+        "test-processor-2",
+        "test-processor-3",
+    ]
+    # From outside, listeners that are open do not show the order in which they were opened.
+    assert list(server._listeners) == ["CONTROL", "CLIENTS"]
+    control = server.control_plane_request_channel
+    assert control is not None
+    assert control.capacity == CONTROL_PLANE_QUEUE_CAPACITY == 20
+    assert server.data_plane_request_channel.capacity == 7
+    for listener, channel in (("CONTROL", control), ("CLIENTS", server.data_plane_request_channel)):
+        with connect(server, listener) as sock:
+            sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
+            answer_one(channel, b"hello")
+            assert sock.recv(100) == b"\0\0\0\5hello"
+
+
+@pytest.mark.behaviour("SocketServer", "The listener between brokers is opened first")
+def test_the_listener_between_brokers_is_opened_first(servers: list[SocketServer]) -> None:
+    server = make(servers, [CLIENTS, CONTROL], inter_broker_listener_name="CONTROL")
+    server.bind()
+    # From outside, listeners that are open do not show the order in which they were opened.
+    assert list(server._listeners) == ["CONTROL", "CLIENTS"]
+
+
+@pytest.mark.behaviour("SocketServer", "Without a control plane every listener is data")
+def test_without_a_control_plane_everything_is_data(servers: list[SocketServer]) -> None:
+    server = make(servers, [CLIENTS, CONTROL])
+    server.bind()
+    server.start_processing_requests()
+    assert server.control_plane_request_channel is None
+    with connect(server, "CONTROL") as sock:
+        sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
+        answer_one(server.data_plane_request_channel, b"x")
+        assert sock.recv(100) == b"\0\0\0\1x"
+
+
 @pytest.mark.behaviour("SocketServer", "All ports are bound before anything is processed")
 def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS])
@@ -68,7 +121,7 @@ def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer
     with connect(server, "CLIENTS") as sock:
         sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
         server.start_processing_requests()
-        answer_one(server.request_channel, b"x")
+        answer_one(server.data_plane_request_channel, b"x")
         assert sock.recv(100) == b"\0\0\0\1x"
 
 
@@ -76,7 +129,7 @@ def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer
 @pytest.mark.parametrize("processing", [True, False])
 def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServer], processing: bool) -> None:
     before = set(threading.enumerate())
-    server = make(servers, [CLIENTS, INTERNAL])
+    server = make(servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL")
     server.bind()
     if processing:
         server.start_processing_requests()
@@ -84,7 +137,7 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
         if processing:
             # Once this is answered, a processor has the connection.
             sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
-            answer_one(server.request_channel, b"x")
+            answer_one(server.data_plane_request_channel, b"x")
             assert sock.recv(5) == b"\0\0\0\1x"
         port = server.bound_endpoint("CLIENTS").port
         server.shutdown()
@@ -104,7 +157,16 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
 @with_each(
     ("endpoints", "properties", "text"),
     [
+        ([CLIENTS], {"control_plane_listener_name": "CONTROL"}, "listener CONTROL does not exist"),
+        ([CLIENTS], {"inter_broker_listener_name": "CONTROL"}, "listener CONTROL does not exist"),
+        ([CONTROL], {"control_plane_listener_name": "CONTROL"}, "the only listener"),
         ([CLIENTS, CLIENTS], {}, "2 have the same name CLIENTS"),
+        ([CLIENTS], {"max_connections_per_listener": "CLIENT:5"}, "listener CLIENT does not exist, only CLIENTS"),
+        (
+            [CLIENTS],
+            {"max_connection_creation_rate_per_listener": "CLIENT:5"},
+            "listener CLIENT does not exist, only CLIENTS",
+        ),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENTS:TLS"}, "'TLS' of listener CLIENTS"),
         ([CLIENTS], {"listener_security_protocol_map": "CLIENT:SASL_SSL"}, "is defined for listener 'CLIENTS'"),
     ],

@@ -63,6 +63,7 @@ def test_longest_idle_connection_expires_first_one_at_a_time() -> None:
     idle.update("a", 1000)
     idle.update("b", 1010)
     idle.update("a", 1020)
+    assert idle.least_recently_active == "b"
     assert idle.poll_expired(1110) is None
     assert idle.poll_expired(1111) == "b"
     idle.remove("b")
@@ -74,6 +75,7 @@ def test_without_connections_nothing_expires() -> None:
     idle = IdleExpiryManager(100)
     assert idle.poll_expired(5000) is None
     idle.remove("never seen")
+    assert idle.least_recently_active is None
 
 
 # -- delayed refusals

@@ -327,6 +327,24 @@ def test_low_memory_polls_connections_in_random_order(monkeypatch: pytest.Monkey
 # -- closing
 
 
+@pytest.mark.behaviour(
+    "ConnectionQuotas", "Connections beyond a limit that was lowered are closed, the longest silent first"
+)
+def test_longest_silent_connection_has_the_lowest_priority() -> None:
+    with running(connections_max_idle_ms=1000) as harness:
+        assert harness.selector.lowest_priority_connection() is None
+        peers = {name: harness.pair(name) for name in "abc"}
+        for name in "acb":
+            harness.clock.advance(10)
+            peers[name].sendall(frame(b"1"))
+            harness.receive(1)
+        assert harness.selector.lowest_priority_connection() == "a"
+        harness.clock.advance(10)
+        peers["a"].sendall(frame(b"2"))
+        harness.receive(1)
+        assert harness.selector.lowest_priority_connection() == "c"
+
+
 @pytest.mark.behaviour("Processor", "A closed connection keeps its place until its frames were handed out")
 @pytest.mark.behaviour("KSelector", "A closing connection hands out what came before")
 def test_closed_muted_connection_lasts_until_its_frames_are_read() -> None:
@@ -339,8 +357,10 @@ def test_closed_muted_connection_lasts_until_its_frames_are_read() -> None:
         harness.selector.poll(0)
         # It is closed, but its owner is still working on frame 1; whoever has to give up a connection begins here.
         harness.pair("other")
+        assert harness.selector.lowest_priority_connection() == "a"
         assert harness.selector.disconnected == {}
         assert harness.selector.is_open("a")
+        assert harness.selector.lowest_priority_connection() == "a"
         harness.selector.unmute("a")
         assert harness.receive(2) == [("a", b"2"), ("a", b"3")]
         harness.until(lambda: harness.selector.disconnected)
@@ -429,6 +449,7 @@ def test_an_idle_connection_expires() -> None:
     with running(connections_max_idle_ms=100) as harness:
         harness.pair("a")
         busy = harness.pair("b")
+        assert harness.selector.lowest_priority_connection() == "a"
         harness.clock.advance(60)
         busy.sendall(frame(b"x"))
         harness.receive(1)
@@ -461,6 +482,7 @@ def test_without_a_limit_connections_may_be_idle_for_ever(harness: Harness) -> N
     harness.clock.advance(10**9)
     harness.selector.poll(0)
     assert harness.selector.disconnected == {}
+    assert harness.selector.lowest_priority_connection() == "a"
 
 
 # -- refusing
