@@ -20,7 +20,9 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.options import parse_options
+from tests.support.amounts import only_long
 from tests.support.certificates import Authority
+from tests.support.mistakes import fits, recorded
 from tests.support.spark_jars import connector_jars_at_hand
 
 ROOT = Path(__file__).parents[2]
@@ -110,3 +112,17 @@ def verdict(refusal: str | None) -> str:
     if refusal is None:
         return "accepted"
     return "logs in" if "LoginException" in refusal and "No LoginModule found" not in refusal else "refused"
+
+
+@only_long
+@pytest.mark.behaviour("Documentation", "The errors of Spark's own sink have the lines that docs/from-spark.md says")
+def test_errors_of_sparks_own_sink_are_as_long_as_recorded(tmp_path: Path) -> None:
+    file = tmp_path / "lines.json"
+    command = [sys.executable, "-m", "tests.support.mistakes", connector_jars_at_hand(), str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stderr
+    known = recorded()
+    for name, of_ways in recorded(file).items():
+        for way, found in of_ways.items():
+            # The stack traces of Java depend on its version.
+            assert fits(found, known[name][way], most=2 if way.startswith("kafkalite") else 40), (name, way, found)

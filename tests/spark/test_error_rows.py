@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,101 +16,27 @@ import kafka_sink
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.common.errors import KafkaError, SinkWriteError
-from tests.support.certificates import Authority
-from tests.support.ports import free_ports
-from tests.support.secure_cluster import address, guarded_cluster, secure_cluster
+from scripts.pages import printed
+from tests.support.mistakes import (
+    OF_SECURITY,
+    RAISED,
+    WAYS,
+    Way,
+    by_format,
+    by_stream,
+    by_write,
+    fits,
+    lines_of,
+    open_cluster,
+    recorded,
+    refusing,
+    table,
+)
+from tests.support.mistakes import PAGE as FROM_SPARK
 from tests.support.spark_version import requires_data_sources
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "errors.md"
 
-
-@dataclass(frozen=True)
-class Mistake:
-    """A write of one row with these *columns* and *options*, while the brokers have this *fault*. The error is of the
-    row's class; of a task it is an error whose ``cause_class`` is that, and which has these *attributes*."""
-
-    columns: tuple[str, ...] = ("value",)
-    options: Mapping[str, str] = field(default_factory=dict)
-    fault: str = ""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    in_task: str = ""
-
-
-ROW: Final = "UnwritableRowsError"
-TASK: Final = "SinkWriteError"
-FINAL: Final = {"is_permanent": True}
-OF_PARTITION: Final = {**FINAL, "topic": "orders", "column": "partition"}
-RAISED: Final[Mapping[str, Mistake]] = {
-    "ConfigError": Mistake(options={"kafka.acks": "7"}, attributes={"option": "kafka.acks"}),
-    "SchemaError": Mistake(columns=("value", "1 as price")),
-    "FormatError": Mistake(options={"value.format": "avro", "value.schema": "{"}),
-    "RegistryUnavailableError": Mistake(
-        columns=("named_struct('a', 1) as value",),
-        options={"value.format": "avro", "schema.registry.url": "http://127.0.0.1:1"},
-    ),
-    "UnresolvedReferenceError": Mistake(
-        options={
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.username": "alice",
-            "kafka.sasl.password": "${file:/no/such/file:key}",
-        },
-        in_task=TASK,
-        attributes=FINAL,
-    ),
-    "BrokersUnreachableError": Mistake(
-        options={"kafka.bootstrap.servers": f"127.0.0.1:{free_ports()}", "kafka.max.block.ms": "300"},
-        attributes={"option": "kafka.max.block.ms"},
-    ),
-    "UnknownTopicOrPartitionError": Mistake(
-        options={"topic": "nowhere", "kafka.max.block.ms": "300"}, attributes={"topic": "nowhere"}
-    ),
-    "InvalidTopicError": Mistake(options={"topic": "a b"}, attributes={"topic": "a b"}),
-    "RowSerializationError": Mistake(
-        columns=("value", "-4 as partition"),
-        in_task=ROW,
-        attributes=OF_PARTITION,
-    ),
-    "RowPartitionError": Mistake(
-        columns=("value", "99 as partition"),
-        in_task=ROW,
-        attributes=OF_PARTITION,
-    ),
-    "RowTooLargeError": Mistake(
-        columns=("repeat('x', 2000000) as value",), in_task=ROW, attributes={**FINAL, "topic": "orders"}
-    ),
-    "RowWithoutKeyError": Mistake(
-        options={"topic": "compacted"}, in_task=ROW, attributes={**FINAL, "topic": "compacted", "column": "key"}
-    ),
-    "TooManyBadRowsError": Mistake(
-        columns=("value", "-4 as partition"),
-        options={"onBadRow": "drop", "maxBadRows": "0"},
-        in_task="TooManyBadRowsError",
-        attributes={**FINAL, "option": "maxBadRows"},
-    ),
-    "KafkaTimeoutError": Mistake(
-        options={"kafka.delivery.timeout.ms": "400", "kafka.request.timeout.ms": "300", "kafka.linger.ms": "0"},
-        fault="produce:error=not_leader_or_follower",
-        in_task=TASK,
-        attributes={
-            "is_permanent": False,
-            "topic": "orders",
-            "partition": 0,
-            "option": "kafka.delivery.timeout.ms",
-        },
-    ),
-    "InvalidRecordError": Mistake(
-        fault="produce:error=invalid_record", in_task=ROW, attributes={**FINAL, "topic": "orders", "partition": 0}
-    ),
-    "InvalidTimestampError": Mistake(
-        fault="produce:error=invalid_timestamp", in_task=ROW, attributes={**FINAL, "topic": "orders", "partition": 0}
-    ),
-    "ApiError": Mistake(
-        fault="produce:error=topic_authorization_failed",
-        in_task=TASK,
-        attributes={**FINAL, "topic": "orders", "partition": 0, "code": "TOPIC_AUTHORIZATION_FAILED"},
-    ),
-}
 
 #: Why a row is not raised here.
 ELSEWHERE: Final[Mapping[str, str]] = {
@@ -148,7 +74,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
         "the producer's in plain Python",
     ),
 }
-OF_SECURITY: Final = ("AuthenticationError", "SslAuthenticationError")
 
 
 def test_each_row_is_raised_here_or_says_why_not() -> None:
@@ -156,33 +81,25 @@ def test_each_row_is_raised_here_or_says_why_not() -> None:
     assert sorted([*RAISED, *ELSEWHERE, *OF_SECURITY]) == sorted(anchors)
 
 
+def test_lines_of_the_errors_are_those_of_the_page() -> None:
+    assert printed(FROM_SPARK, "mistakes").strip() == table(recorded()).strip()
+
+
 @pytest.fixture(scope="module")
-def open_cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(auto_create_topics=False) as cluster:
-        cluster.create_topic("orders", 1)
-        cluster.create_topic("compacted", 1, configs={"cleanup.policy": "compact"})
+def brokers() -> Iterator[EmbeddedCluster]:
+    with open_cluster() as cluster:
         yield cluster
 
 
-Way = Callable[[SparkSession, tuple[str, ...], Mapping[str, str], Path], None]
+@pytest.fixture(scope="module")
+def refused() -> Iterator[Mapping[str, Mapping[str, str]]]:
+    with refusing() as options:
+        yield options
 
 
-def by_format(spark: SparkSession, columns: tuple[str, ...], options: Mapping[str, str], folder: Path) -> None:
-    df = spark.read.text(str(folder / "rows")).selectExpr(*columns)
-    df.write.format("kafkalite").mode("append").options(**options).save()
-
-
-def by_write(spark: SparkSession, columns: tuple[str, ...], options: Mapping[str, str], folder: Path) -> None:
-    kafka_sink.write(spark.read.text(str(folder / "rows")).selectExpr(*columns), options)
-
-
-def by_stream(spark: SparkSession, columns: tuple[str, ...], options: Mapping[str, str], folder: Path) -> None:
-    rows = spark.readStream.text(str(folder / "rows")).selectExpr(*columns)
-    stream = rows.writeStream.format("kafkalite").options(**options, checkpointLocation=str(folder / "checkpoint"))
-    stream.trigger(availableNow=True).start().awaitTermination(120)
-
-
-def raised(way: Way, spark: SparkSession, columns: tuple[str, ...], options: Mapping[str, str], folder: Path) -> Any:
+def raised(
+    name: str, way: Way, spark: SparkSession, columns: tuple[str, ...], options: Mapping[str, str], folder: Path
+) -> Any:
     """The error of kafkalite; and one that is raised in a program is that error."""
     (folder / "rows").mkdir(exist_ok=True)
     (folder / "rows" / "one.txt").write_text("a row\n")
@@ -194,12 +111,17 @@ def raised(way: Way, spark: SparkSession, columns: tuple[str, ...], options: Map
         said = str(caught.value)
         assert said.count("/kafka_sink/") == (way is not by_write)
         assert str(cause) in said.partition("\n SQLSTATE")[0].splitlines()[-1]
+        trace = "".join(traceback.format_exception(caught.value)).partition("/kafka_sink/")[2]
+        ours = trace if way is by_write else said.partition("\n SQLSTATE")[0]
+        assert len(ours.splitlines()) <= 6, ours
     assert way is not by_write or caught.value is cause
+    figure = recorded()[name][f"kafkalite {next(each for each, known in WAYS.items() if known is way)}"]
+    assert fits(lines_of(caught.value), figure)
     assert "kafkalite failure" not in str(cause)
     return cause
 
 
-WAYS: Final = pytest.mark.parametrize(
+IN_WAYS: Final = pytest.mark.parametrize(
     "way",
     [
         pytest.param(by_format, marks=requires_data_sources),
@@ -210,15 +132,15 @@ WAYS: Final = pytest.mark.parametrize(
 
 
 @pytest.mark.behaviour("Documentation", "Each error of docs/errors.md is raised as the page says, in each way to write")
-@WAYS
+@IN_WAYS
 @pytest.mark.parametrize("name", RAISED)
 def test_row_is_raised_as_the_page_says(
-    name: str, way: Way, spark: SparkSession, open_cluster: EmbeddedCluster, tmp_path: Path
+    name: str, way: Way, spark: SparkSession, brokers: EmbeddedCluster, tmp_path: Path
 ) -> None:
     mistake = RAISED[name]
-    options = {"kafka.bootstrap.servers": open_cluster.bootstrap_servers, "topic": "orders", **mistake.options}
-    with set_fault(open_cluster.faults, mistake.fault) if mistake.fault else nullcontext():
-        error = raised(way, spark, mistake.columns, options, tmp_path)
+    options = {"kafka.bootstrap.servers": brokers.bootstrap_servers, "topic": "orders", **mistake.options}
+    with set_fault(brokers.faults, mistake.fault) if mistake.fault else nullcontext():
+        error = raised(name, way, spark, mistake.columns, options, tmp_path)
     assert isinstance(error, KafkaError)
     assert type(error).__name__ == (mistake.in_task or name)
     if isinstance(error, SinkWriteError):
@@ -230,29 +152,10 @@ def test_row_is_raised_as_the_page_says(
     assert {**found, **({"code": found["code"].name} if "code" in found else {})} == mistake.attributes
 
 
-@pytest.fixture(scope="module")
-def refusing() -> Iterator[Mapping[str, Mapping[str, str]]]:
-    """By the error: the options with which the brokers refuse a client, or the client the brokers."""
-    chain = Authority("unknown").issue("127.0.0.1").pem()
-    with guarded_cluster(alice="a") as with_users, secure_cluster(chain) as with_tls:
-        password = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "alice", "kafka.sasl.password": "b"}
-        yield {
-            "AuthenticationError": {
-                **password,
-                "kafka.bootstrap.servers": address(with_users, "SASL_PLAINTEXT"),
-                "kafka.security.protocol": "SASL_PLAINTEXT",
-            },
-            "SslAuthenticationError": {
-                "kafka.bootstrap.servers": address(with_tls, "SSL"),
-                "kafka.security.protocol": "SSL",
-            },
-        }
-
-
-@WAYS
+@IN_WAYS
 @pytest.mark.parametrize("name", OF_SECURITY)
 def test_refused_client_is_told_so_in_each_way(
-    name: str, way: Way, spark: SparkSession, refusing: Mapping[str, Mapping[str, str]], tmp_path: Path
+    name: str, way: Way, spark: SparkSession, refused: Mapping[str, Mapping[str, str]], tmp_path: Path
 ) -> None:
-    error = raised(way, spark, ("value",), {**refusing[name], "topic": "orders"}, tmp_path)
+    error = raised(name, way, spark, ("value",), {**refused[name], "topic": "orders"}, tmp_path)
     assert type(error).__name__ == name
