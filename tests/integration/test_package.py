@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import subprocess
 import tarfile
 import zipfile
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.amounts import only_long
-from tests.support.installed import ROOT, Built, Environment, build
+from tests.support.installed import ROOT, Built, Environment, build, needed
+from tests.support.pages import blocks
 
 #: A project of somebody else, whose tests use the pytest plugin, Spark, the embedded broker and the command line.
 CONFTEST = """
@@ -47,6 +49,76 @@ def test_orders_are_written(spark, kafkalite_cluster, kafkalite_topic):
 def test_the_command_knows_its_version():
     printed = subprocess.run(["kafkalite", "--version"], check=True, capture_output=True, text=True, timeout=60).stdout
     assert importlib.metadata.version("kafkalite") in printed
+"""
+#: Uses the public names where nothing is installed but what the package requires, and pytest with confluent-kafka.
+BARE = """
+import enum
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+import kafka_sink
+from kafka_sink import BrokerConfig, EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.admin import AclBinding, AclBindingFilter, AclOperation, AdminClient, NewTopic, ResourceType
+from kafka_sink.errors import ApiError, ErrorCode, KafkaError, RequirementError
+from kafka_sink.testing import ClusterSecurity, EmbeddedRegistry
+
+OF_SPARK = {"cause_of", "check", "foreach_batch", "peek", "progress_listener", "register", "run_until_stopped", "write"}
+PATHS = [re.match(r"[\\w.]+", line)[0] for line in Path("public-names.txt").read_text().splitlines()]
+
+
+def test_nothing_of_spark_is_there():
+    assert importlib.util.find_spec("pyspark") is None
+
+
+@pytest.mark.parametrize("module", ["kafka_sink", "kafka_sink.admin", "kafka_sink.errors", "kafka_sink.testing"])
+def test_every_name_is_there(module):
+    paths = [path.removeprefix(module + ".").split(".") for path in PATHS if path.rpartition(".")[0].startswith(module)]
+    of_module = [path for path in paths if module != "kafka_sink" or path[0] not in {"admin", "errors", "testing"}]
+    assert of_module
+    for first, *attributes in of_module:
+        if first in OF_SPARK:
+            with pytest.raises(RequirementError, match=r"pip install 'kafkalite\\[spark\\]'"):
+                getattr(kafka_sink, first)(None)
+            continue
+        value = getattr(importlib.import_module(module), first)
+        for attribute in attributes:
+            assert hasattr(value, attribute), (first, attribute)
+        if isinstance(value, type) and issubclass(value, BaseException):
+            assert issubclass(value, KafkaError)
+        elif isinstance(value, type) and issubclass(value, enum.IntEnum):
+            assert [value(number) for number in map(int, value)] == list(value)
+
+
+def test_producer_admin_and_permissions():
+    config = BrokerConfig(
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer", super_users="User:ANONYMOUS"
+    )
+    with EmbeddedCluster(config=config) as cluster, AdminClient(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("orders", partitions=2)])
+        acl = AclBinding(
+            principal="User:a", operation=AclOperation.READ, resource_type=ResourceType.TOPIC, resource_name="orders"
+        )
+        admin.create_acls([acl])
+        assert admin.describe_acls(AclBindingFilter.of(acl)) == [acl]
+        with KafkaProducer(ClusterSecurity().client(cluster.bootstrap_servers)) as producer:
+            assert producer.send(ProducerRecord("orders", b"1", partition=1)).get().offset == 0
+
+
+def test_an_error_of_the_brokers(kafkalite_topic, kafkalite_faults, kafkalite_client):
+    with kafkalite_faults.on("produce", topic=kafkalite_topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+        with KafkaProducer(kafkalite_client) as producer, pytest.raises(ApiError) as refused:
+            producer.send(ProducerRecord(kafkalite_topic, b"1")).get()
+    assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_registry():
+    with EmbeddedRegistry() as registry:
+        assert registry.url.startswith("http://127.0.0.1:")
 """
 TYPED = """
 from kafka_sink import KafkaProducer, ProducerRecord
@@ -112,6 +184,24 @@ def test_installed_wheel_works_outside_the_checkout(built: Built, tmp_path: Path
     environment = Environment(tmp_path / "environment")
     environment.install(built.wheel)
     try_installed(environment, tmp_path / "theirs")
+
+
+@pytest.mark.behaviour("Package", "Without PySpark, all public names can be imported, and used if they are not Spark's")
+def test_public_names_need_what_is_required_alone(built: Built, tmp_path: Path) -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    required = setup["options"]["install_requires"].split()
+    environment = Environment(tmp_path / "bare", packages=needed(*required, "pytest", "confluent-kafka"))
+    environment.install(built.wheel)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "test_names.py").write_text(BARE)
+    (folder / "public-names.txt").symlink_to(ROOT / "docs" / "public-names.txt")
+    faults = [block for block in blocks(ROOT / "docs" / "testing.md", "python") if "kafkalite_faults" in block]
+    for number, block in enumerate(faults):
+        (folder / f"test_fault_{number}.py").write_text(block)
+    tests = environment.run(environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder)
+    assert faults and f"{8 + len(faults)} passed" in tests, tests
 
 
 @pytest.mark.behaviour(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pyspark
+from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -42,18 +45,32 @@ def build(folder: Path) -> Built:
     return Built(sdist, wheel)
 
 
-class Environment:
-    """A virtual environment in *folder*. With *linked* it has the packages of the tests' own environment, but not the
-    checkout that is installed there; otherwise it is empty but for pip."""
+def needed(*requirements: str) -> Iterator[Path]:
+    """What pip would install of the tests' own environment for *requirements*, with all that these require."""
+    left, done = list(requirements), set[str]()
+    while left:
+        requirement = Requirement(left.pop())
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if requirement.name not in done and applies:
+            done.add(requirement.name)
+            distribution = importlib.metadata.distribution(requirement.name)
+            left += distribution.requires or ()
+            tops = {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}
+            yield from (Path(str(distribution.locate_file(top))) for top in tops - {"__pycache__"})
 
-    def __init__(self, folder: Path, *, linked: bool = True) -> None:
+
+class Environment:
+    """A virtual environment in *folder*. With *linked* it has the packages of the tests' own environment, or those of
+    *packages* alone, but not the checkout that is installed there; otherwise it is empty but for pip."""
+
+    def __init__(self, folder: Path, *, linked: bool = True, packages: Iterable[Path] | None = None) -> None:
         venv.create(folder, symlinks=True, with_pip=not linked)
         self.folder = folder
         self.python = folder / "bin" / "python"
         self._linked = linked
         if linked:
             (version,) = (folder / "lib").iterdir()
-            for package in Path(sysconfig.get_path("purelib")).iterdir():
+            for package in Path(sysconfig.get_path("purelib")).iterdir() if packages is None else packages:
                 if "kafkalite" not in package.name:
                     (version / "site-packages" / package.name).symlink_to(package)
 
