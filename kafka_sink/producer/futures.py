@@ -1,15 +1,19 @@
 """Futures: what a caller holds until the broker has answered.
 
-The appending thread creates them, and the sender thread completes each of them once. They depend neither on sockets nor
-on locks of the accumulator.
+The appending thread creates them, and the sender thread completes each of them once. They have the methods of
+:class:`concurrent.futures.Future`, and can be awaited. They depend neither on sockets nor on locks of the accumulator.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +23,168 @@ from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, TopicPartition
 
+if TYPE_CHECKING:
+    import asyncio
+
+_log = logging.getLogger(__name__)
+
 #: The record errors of a batch whose records share its outcome.
 NO_RECORD_ERRORS: Final[Mapping[int, Exception]] = {}
 
+T = TypeVar("T")
 
 #: Raises KafkaError if this thread must not wait for the sender in the operation of this name.
 MayWait = Callable[[str], None]
 
-_GET: Final = "get() of a future"
+_RESULT: Final = "result() of a future"
 
 
 def anywhere(operation: str) -> None:
     """Every thread may wait."""
+
+
+def limit_ms(timeout: float | None) -> int:
+    """The *timeout* of a call, in seconds, as ms; None means no limit.
+
+    :raises ValueError: if it is negative, or no number.
+    """
+    if timeout is None:
+        return FOREVER_MS
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise ValueError(f"timeout must be a number of seconds, 0 or more, or None for no limit; got {timeout!r:.50}")
+    return math.ceil(timeout * 1000) if timeout < FOREVER_MS / 1000 else FOREVER_MS
+
+
+class Completion:
+    """The end of something, which comes once: threads wait for it, and functions are called at it."""
+
+    __slots__ = ("_calls", "_clock", "_condition", "is_done")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._calls: list[Callable[[], None]] = []
+        self.is_done = False
+
+    def complete(self) -> None:
+        """Release the waiting threads, and call the functions."""
+        for call in self._end():
+            try:
+                call()
+            except BaseException as raised:
+                # Also SystemExit: on the main thread sys.exit() ends the program, but here it would end the sender.
+                _log.error("a done callback raised %r; the others are called", raised, exc_info=True)
+
+    @leaves("_condition")
+    def _end(self) -> list[Callable[[], None]]:
+        with self._condition:
+            self.is_done = True
+            calls, self._calls = self._calls, []
+            self._condition.notify_all()
+        return calls
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Call *call* at the end, on the thread that completes; if it has come already, at once."""
+        if not self._waits(call):
+            call()
+
+    @leaves("_condition")
+    def _waits(self, call: Callable[[], None]) -> bool:
+        with self._condition:
+            if not self.is_done:
+                self._calls.append(call)
+            return not self.is_done
+
+    @leaves("_condition")
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait for the end; False when *timeout_ms* passed first."""
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        with self._condition:
+            while not self.is_done:
+                left = deadline - self._clock.monotonic_ms()
+                if left <= 0:
+                    return False
+                self._clock.wait(self._condition, left)
+        return True
+
+
+class DeliveryFuture(Generic[T]):
+    """The outcome of a call that stages records, with the methods of :class:`concurrent.futures.Future`.
+
+    ``await future`` gives its result without holding up the event loop.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+
+    @abstractmethod
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait for the outcome, at most *timeout* seconds, and return why records were not stored; None if all were.
+
+        :raises KafkaTimeoutError: if the outcome is unknown after *timeout*.
+        :raises KafkaError: if it would wait in a delivery callback of the same producer.
+        :raises ValueError: if *timeout* is negative, or no number.
+        """
+
+    @abstractmethod
+    def _stored(self) -> T:
+        """The result; the outcome is known, and no error."""
+
+    @abstractmethod
+    def _when_done(self, call: Callable[[], None]) -> None:
+        """Call *call* when the outcome is known; at once if it is."""
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the outcome, at most *timeout* seconds, and return where the records are stored. The delivery
+        callbacks have run by then.
+
+        :raises KafkaTimeoutError: if the outcome is unknown after *timeout*: the records may be stored later.
+        :raises KafkaError: if it would wait in a delivery callback of the same producer.
+        :raises ApiError: if records were not stored; the text gives the reason.
+        :raises ValueError: if *timeout* is negative, or no number.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            # All records of a batch share one exception, so its traceback must not grow with each call.
+            raise error.with_traceback(None)
+        return self._stored()
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Call *callback* with this future when the outcome is known: on the sender thread, so it must be short, or at
+        once. Exceptions that it raises are logged.
+        """
+        self._when_done(partial(_told, callback, self))
+
+    def __await__(self) -> Generator[Any, None, T]:
+        # Most programs have no event loop, and the import takes longer than that of this package.
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        outcome = loop.create_future()
+        self._when_done(partial(_wake, loop, outcome))
+        yield from outcome
+        return self.result()
+
+
+def _told(callback: Callable[[Any], object], future: object) -> None:
+    try:
+        callback(future)
+    except Exception:
+        _log.exception("a done callback raised")
+
+
+def _wake(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[None]) -> None:
+    # A loop that has ended awaits nothing any more, and neither does a task that was cancelled.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_set, outcome)
+
+
+def _set(outcome: asyncio.Future[None]) -> None:
+    if not outcome.done():
+        outcome.set_result(None)
 
 
 class ProduceRequestResult:
@@ -39,14 +193,13 @@ class ProduceRequestResult:
     def __init__(self, topic_partition: TopicPartition, clock: Clock, may_wait: MayWait = anywhere) -> None:
         self.topic_partition = topic_partition
         self._clock = clock
-        self._may_wait = may_wait
         self.base_offset = NO_OFFSET
         self.log_append_time = NO_TIMESTAMP
         self.error: Exception | None = None
         self._record_errors = NO_RECORD_ERRORS
         self._is_set = False
-        self._is_done = False
-        self._done = threading.Condition()
+        self._end = Completion(clock)
+        self._may_wait = may_wait
         # After a split: how many records went to the first piece; the rest went to the second.
         self._cut = 0
         self._pieces: tuple[ProduceRequestResult, ...] = ()
@@ -76,30 +229,26 @@ class ProduceRequestResult:
         """Release the waiters."""
         if not self._is_set:
             raise RuntimeError("set() must be called before done()")
-        with self._done:
-            self._is_done = True
-            self._done.notify_all()
+        self._end.complete()
 
     def split(self, cut: int, head: ProduceRequestResult, tail: ProduceRequestResult) -> None:
         """Record that the batch was split: the first *cut* records share the outcome of *head*, the others that of
         *tail*.
         """
-        with self._done:
-            self._cut, self._pieces = cut, (head, tail)
-            self._is_done = True
-            self._done.notify_all()
+        self._cut, self._pieces = cut, (head, tail)
+        self._end.complete()
 
     @property
     def has_ended(self) -> bool:
         """Whether the batch has its outcome, or was split."""
-        return self._is_done
+        return self._end.is_done
 
     def wait(self, timeout_ms: int) -> bool:
         """True once every record's outcome is known, False when *timeout_ms* passed first. The caller may wait."""
-        if self._is_done and not self._pieces:
+        if self._end.is_done and not self._pieces:
             return True
         deadline = self._clock.monotonic_ms() + timeout_ms
-        if not self._wait_for_end(timeout_ms):
+        if not self._end.wait(timeout_ms):
             return False
         return all(piece.wait(max(deadline - self._clock.monotonic_ms(), 0)) for piece in self._pieces)
 
@@ -108,14 +257,26 @@ class ProduceRequestResult:
         deadline = self._clock.monotonic_ms() + timeout_ms
         place = self, relative_offset
         while True:
-            if timeout_ms > 0 and not place[0]._is_done:
-                self._may_wait(_GET)
-            if not place[0]._wait_for_end(max(deadline - self._clock.monotonic_ms(), 0)):
+            if timeout_ms > 0 and not place[0].has_ended:
+                self._may_wait(_RESULT)
+            if not place[0]._end.wait(max(deadline - self._clock.monotonic_ms(), 0)):
                 return None
             moved = place[0].piece_of(place[1])
             if moved is None:
                 return place
             place = moved
+
+    def when_record_is_done(self, relative_offset: int, call: Callable[[], None]) -> None:
+        """Call *call* when the outcome of one record is known; at once if it is."""
+
+        def ended() -> None:
+            moved = self.piece_of(relative_offset)
+            if moved is None:
+                call()
+            else:
+                moved[0].when_record_is_done(moved[1], call)
+
+        self._end.when_done(ended)
 
     def piece_of(self, relative_offset: int) -> tuple[ProduceRequestResult, int] | None:
         """(result, position) of a record after a split; None if there was no split."""
@@ -124,17 +285,6 @@ class ProduceRequestResult:
         if relative_offset < self._cut:
             return self._pieces[0], relative_offset
         return self._pieces[1], relative_offset - self._cut
-
-    @leaves("_done")
-    def _wait_for_end(self, timeout_ms: int) -> bool:
-        deadline = self._clock.monotonic_ms() + timeout_ms
-        with self._done:
-            while not self._is_done:
-                left = deadline - self._clock.monotonic_ms()
-                if left <= 0:
-                    return False
-                self._clock.wait(self._done, left)
-        return True
 
 
 @dataclass(slots=True)
@@ -157,23 +307,27 @@ class Delivery:
 DeliveryCallback = Callable[[Delivery], None]
 
 
-class ColumnsFuture:
-    """The future of all rows of one :meth:`KafkaProducer.send_columns`, completed batch by batch."""
+class ColumnsFuture(DeliveryFuture[tuple[Delivery, ...]]):
+    """The future of all rows of one :meth:`KafkaProducer.send_columns`, completed batch by batch. Its result is where
+    each batch was stored, and its exception the reason for the first rows that were not stored.
+    """
 
-    __slots__ = ("_all_ended", "_callback", "_clock", "_deliveries", "_may_wait", "_rows", "_rows_ended", "_topic")
+    __slots__ = ("_callback", "_deliveries", "_end", "_lock", "_may_wait", "_rows", "_rows_ended", "_topic")
 
     def __init__(
         self, topic: str, rows: int, clock: Clock, callback: DeliveryCallback | None, may_wait: MayWait = anywhere
     ) -> None:
         self._topic = topic
-        self._rows = rows
-        self._clock = clock
         self._callback = callback
+        self._end = Completion(clock)
         self._may_wait = may_wait
-        self._all_ended = threading.Condition()
-        # Guarded by the condition.
+        self._lock = threading.RLock()
+        # Guarded by the lock.
+        self._rows = rows
         self._deliveries: list[Delivery] = []
         self._rows_ended = 0
+        if rows == 0:
+            self._end.complete()
 
     def delivered(self, delivery: Delivery) -> None:
         """Add the outcome of some of the rows; the sender thread calls it once per batch that received rows."""
@@ -181,50 +335,43 @@ class ColumnsFuture:
             if self._callback is not None:
                 self._callback(delivery)
         finally:
-            with self._all_ended:
-                self._deliveries.append(delivery)
-                self._rows_ended += delivery.count
-                if self._rows_ended == self._rows:
-                    self._all_ended.notify_all()
+            self._change(delivery)
 
     def ends_with(self, rows: int) -> None:
         """Reduce the number of rows to those that were staged."""
-        with self._all_ended:
-            self._rows = rows
-            self._all_ended.notify_all()
+        self._change(rows=rows)
 
-    @leaves("_all_ended")
-    def done(self) -> bool:
-        """Whether the outcome of every row is known."""
-        with self._all_ended:
+    def _change(self, delivery: Delivery | None = None, rows: int | None = None) -> None:
+        if self._is_over(delivery, rows):
+            self._end.complete()
+
+    @leaves("_lock")
+    def _is_over(self, delivery: Delivery | None, rows: int | None) -> bool:
+        with self._lock:
+            if delivery is not None:
+                self._deliveries.append(delivery)
+                self._rows_ended += delivery.count
+            if rows is not None:
+                self._rows = rows
             return self._rows_ended == self._rows
 
-    @leaves("_all_ended")
-    def get(self, timeout_ms: int = FOREVER_MS) -> tuple[Delivery, ...]:
-        """Wait for every row, and return where each batch was stored. The callbacks have run by then.
+    def done(self) -> bool:
+        return self._end.is_done
 
-        :raises KafkaTimeoutError: if the outcome of some rows is unknown after *timeout_ms*.
-        :raises KafkaError: if it would wait in a delivery callback of the same producer.
-        :raises ApiError: if some rows were not stored; the text gives the reason for the first of them.
-        """
-        if timeout_ms > 0 and not self.done():
-            self._may_wait(_GET)
-        deadline = self._clock.monotonic_ms() + timeout_ms
-        with self._all_ended:
-            while self._rows_ended < self._rows:
-                left = deadline - self._clock.monotonic_ms()
-                if left <= 0:
-                    under_way = f"{self._rows - self._rows_ended} of {self._rows} rows"
-                    raise KafkaTimeoutError(
-                        f"no answer for {under_way} for {self._topic} after waiting for {timeout_ms} ms"
-                    )
-                self._clock.wait(self._all_ended, left)
-            deliveries = tuple(self._deliveries)
-        failed = next((delivery.error for delivery in deliveries if delivery.error is not None), None)
-        if failed is not None:
-            # All callers share one exception, so its traceback must not grow with each call.
-            raise failed.with_traceback(None)
-        return deliveries
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        waiting_ms = limit_ms(timeout)
+        if waiting_ms > 0 and not self._end.is_done:
+            self._may_wait(_RESULT)
+        if not self._end.wait(waiting_ms):
+            under_way = f"{self._rows - self._rows_ended} of {self._rows} rows"
+            raise KafkaTimeoutError(f"no answer for {under_way} for {self._topic} after waiting for {waiting_ms} ms")
+        return next((delivery.error for delivery in self._deliveries if delivery.error is not None), None)
+
+    def _stored(self) -> tuple[Delivery, ...]:
+        return tuple(self._deliveries)
+
+    def _when_done(self, call: Callable[[], None]) -> None:
+        self._end.when_done(call)
 
 
 class PartlyStagedError(KafkaError):
@@ -249,7 +396,7 @@ class PartlyStagedError(KafkaError):
         )
 
 
-class FutureRecordMetadata:
+class FutureRecordMetadata(DeliveryFuture[RecordMetadata]):
     """The future of one record sent by :meth:`KafkaProducer.send`."""
 
     __slots__ = ("_create_timestamp", "_key_size", "_relative_offset", "_result", "_value_size")
@@ -264,7 +411,6 @@ class FutureRecordMetadata:
         self._value_size = value_size
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
         result, relative_offset = self._result, self._relative_offset
         while result.has_ended:
             moved = result.piece_of(relative_offset)
@@ -273,21 +419,18 @@ class FutureRecordMetadata:
             result, relative_offset = moved
         return False
 
-    def get(self, timeout_ms: int = FOREVER_MS) -> RecordMetadata:
-        """Wait for the outcome.
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        result, relative_offset = self._place(limit_ms(timeout))
+        return result.error_of(relative_offset)
 
-        :raises KafkaTimeoutError: if the outcome is unknown after *timeout_ms*.
-        :raises KafkaError: if it would wait in a delivery callback of the same producer.
-        :raises ApiError: if the record was not stored; the text gives the reason.
-        """
+    def _place(self, timeout_ms: int) -> tuple[ProduceRequestResult, int]:
         place = self._result.wait_for_record(self._relative_offset, timeout_ms)
         if place is None:
             raise KafkaTimeoutError(f"no answer for {self._result.topic_partition} after waiting for {timeout_ms} ms")
-        result, relative_offset = place
-        error = result.error_of(relative_offset)
-        if error is not None:
-            # All records of the batch share one exception, so its traceback must not grow with each call.
-            raise error.with_traceback(None)
+        return place
+
+    def _stored(self) -> RecordMetadata:
+        result, relative_offset = self._place(0)
         topic, partition = result.topic_partition
         base, log_time = result.base_offset, result.log_append_time
         return RecordMetadata(
@@ -299,9 +442,12 @@ class FutureRecordMetadata:
             self._value_size,
         )
 
+    def _when_done(self, call: Callable[[], None]) -> None:
+        self._result.when_record_is_done(self._relative_offset, call)
 
-class FailedFuture:
-    """The future of a record that was never staged."""
+
+class FailedFuture(DeliveryFuture[RecordMetadata]):
+    """The future of a record that was never staged: *error* is the reason."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -309,6 +455,11 @@ class FailedFuture:
     def done(self) -> bool:
         return True
 
-    def get(self, timeout_ms: int = FOREVER_MS) -> RecordMetadata:
-        """:raises Exception: always: the error that prevented the record from being staged."""
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        return self._error
+
+    def _stored(self) -> RecordMetadata:
         raise self._error
+
+    def _when_done(self, call: Callable[[], None]) -> None:
+        call()

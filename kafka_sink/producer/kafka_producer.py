@@ -12,10 +12,10 @@ import inspect
 import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, ParamSpec, Self
+from typing import Any, Final, NoReturn, ParamSpec, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common import config as c
 from kafka_sink.common import config as common_config
-from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import (
     ApiError,
     ConfigError,
@@ -37,20 +36,20 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
-from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
 from kafka_sink.common.threads import at_fork
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import (
     ColumnsFuture,
     DeliveryCallback,
-    FailedFuture,
-    FutureRecordMetadata,
+    DeliveryFuture,
     PartlyStagedError,
+    limit_ms,
 )
 from kafka_sink.producer.pipeline import Pipeline, make_network
 from kafka_sink.producer.plugins.loading import GivenPlugins, make_plugins
-from kafka_sink.producer.producer_record import ProducerRecord
+from kafka_sink.producer.producer_record import NO_HEADERS, Headers, ProducerRecord
 from kafka_sink.producer.staging.arrow_rows import parts_to_send
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from kafka_sink.producer.transactions.manager import TransactionManager
@@ -80,14 +79,19 @@ def _explained(name: str) -> str:
     return f"{name}{c.hint(ProducerConfig, name, '')}"
 
 
-def check_send(record: object, on_delivery: object) -> None:
-    """:raises ValueError: if *record* is not a ProducerRecord, or *on_delivery* is not callable."""
-    if not isinstance(record, ProducerRecord):
+def _record_of(first: object, others: tuple[Any, ...]) -> ProducerRecord:
+    """The ProducerRecord *first*, which the fields *others* of ``send`` may not repeat.
+
+    :raises ValueError: if it is none, or something is given beside it.
+    """
+    if not isinstance(first, ProducerRecord):
         raise ValueError(
-            f"send takes a ProducerRecord, got {type(record).__name__} ({record!r:.50}); "
-            "write ProducerRecord(topic, value, key)"
+            f"send takes a topic, or a ProducerRecord, got {type(first).__name__} ({first!r:.50}); "
+            "write send(topic, value, key)"
         )
-    check_callback(on_delivery)
+    if any(field is not None for field in others):
+        raise ValueError("send takes a ProducerRecord, or the fields of a record, and not both; record._replace(…)")
+    return first
 
 
 def check_rows(rows: object, partitions: Any, on_delivery: object) -> None:
@@ -125,6 +129,18 @@ def check_callback(on_delivery: object) -> None:
 __all__ = ["ANY_PARTITION", "KafkaProducer", "PartlyStagedError", "ProducerRecord"]
 
 _producer_numbers = itertools.count(1)
+
+#: What to write in place of the methods of confluent-kafka, kafka-python and aiokafka.
+_OF_OTHER_CLIENTS: Final = {
+    "produce": "send(topic, value, key) returns a future, and takes on_delivery too",
+    "poll": "a thread of the producer calls the callbacks, so nothing has to be called for them",
+    "list_topics": "kafka_sink.admin.AdminClient lists topics, and partitions_for(topic) has its partitions",
+    "purge": "close(timeout=0) gives up the records that are not acknowledged",
+    "bootstrap_connected": "partitions_for(topic) raises an error if no broker can be reached",
+    "send_and_wait": "await send(topic, value), or send(topic, value).result()",
+    "start": "the constructor starts the producer",
+    "stop": "call close()",
+}
 
 #: A sender thread that is told to end does so within milliseconds, unless code of the user's holds it.
 LAST_STEP_S = 3.0
@@ -214,29 +230,45 @@ class KafkaProducer:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def send(
-        self, record: ProducerRecord, on_delivery: DeliveryCallback | None = None
-    ) -> FutureRecordMetadata | FailedFuture:
-        """Stage *record* and return its future; waits at most max.block.ms for metadata and memory together.
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> DeliveryFuture[RecordMetadata]:
+        """Stage a record and return its future; waits at most max.block.ms for metadata and memory together.
 
         Errors of the cluster (unknown topic, no memory in time, record too large) complete the future, and
         *on_delivery* is called with them on this thread, with partition −1 if the record had none yet. Misuse raises an
         exception.
 
+        :param topic: the name of a topic; or a :class:`ProducerRecord`, which has all other fields of the record.
+        :param value: bytes or None, or an object that the serializer accepts; so is *key*.
+        :param headers: a mapping, or pairs of a name and bytes, text or None.
+        :param partition: without it the partitioner chooses.
+        :param timestamp: ms since the epoch; by default now.
+        :param on_delivery: called with the :class:`Delivery` of the record, on the sender thread.
         :raises SerializationError: if the key, the value or a header cannot be serialized.
-        :raises ValueError: if *record* or *on_delivery* has the wrong type, or the record's topic, partition or
-            timestamp has the wrong type or is out of range.
+        :raises ValueError: if an argument has the wrong type or is out of range.
         :raises KafkaError: if the producer is closed, or a call of it was interrupted.
         :raises TransactionStateError: if there is a transactional.id and no transaction is open.
         :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
         if not self._is_usable:
             self._check_usable()
-        if type(record) is not ProducerRecord or on_delivery is not None:
-            check_send(record, on_delivery)
+        if type(topic) is not str:
+            record = _record_of(topic, (value, key, headers or None, partition, timestamp))
+            topic, value, key, partition, timestamp, headers = record
+        if on_delivery is not None:
+            check_callback(on_delivery)
         try:
             if self._transactions is not None:
                 self._transactions.check_can_send()
-            return self._records.stage(record, on_delivery)
+            return self._records.stage(topic, value, key, headers, partition, timestamp, on_delivery)
         except BaseException as error:
             self._calls.ended_by(error, "send")
             raise
@@ -246,6 +278,7 @@ class KafkaProducer:
         topic: str,
         rows: pa.RecordBatch | pa.Table | ColumnChunk,
         partitions: NDArray[np.int32] | None = None,
+        *,
         on_delivery: DeliveryCallback | None = None,
     ) -> ColumnsFuture:
         """Stage all of *rows*: the bulk path, without a Python object per row.
@@ -331,18 +364,18 @@ class KafkaProducer:
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
-    def init_transactions(self, timeout_ms: int | None = None) -> None:
+    def init_transactions(self, *, timeout: float | None = None) -> None:
         """Initialize the transactional.id: call it once, before the first transaction.
 
         Older producers with this id are fenced; a transaction that one of them left open is aborted first.
 
-        :param timeout_ms: max.block.ms by default; after a time-out, call the method again.
+        :param timeout: seconds, max.block.ms by default; after a time-out, call the method again.
         :raises KafkaTimeoutError: if the brokers did not answer in time.
         :raises ApiError: if the brokers refused the request; after granting a missing permission, the call may be
             repeated.
         :raises TransactionStateError: if the id is initialized already, or there is no transactional.id.
         """
-        self._finish("init_transactions", self._transactional("init_transactions").initialize, timeout_ms)
+        self._finish("init_transactions", self._transactional("init_transactions").initialize, timeout)
 
     def begin_transaction(self) -> None:
         """Begin a transaction: all records that are sent in it become visible together, or not at all.
@@ -356,7 +389,8 @@ class KafkaProducer:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group: ConsumerGroupMetadata | str,
-        timeout_ms: int | None = None,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Commit *offsets* (of the next record to read) of a consumer group with the transaction, and wait for the
         result.
@@ -365,8 +399,8 @@ class KafkaProducer:
         meanwhile.
 
         :raises TransactionAbortableError: if the offsets were refused; the transaction can only be aborted.
-        :raises KafkaTimeoutError: if there is no result after *timeout_ms* (max.block.ms by default); abort the
-            transaction.
+        :raises KafkaTimeoutError: if there is no result after *timeout* seconds (max.block.ms by default); abort
+            the transaction.
         """
         transactions = self._transactional("send_offsets_to_transaction")
         if not offsets:
@@ -376,26 +410,28 @@ class KafkaProducer:
             for partition, offset in offsets.items()
         }
         metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
-        self._finish("send_offsets_to_transaction", partial(transactions.send_offsets, to_commit, metadata), timeout_ms)
+        self._finish("send_offsets_to_transaction", partial(transactions.send_offsets, to_commit, metadata), timeout)
 
-    def commit_transaction(self, timeout_ms: int | None = None) -> None:
+    def commit_transaction(self, *, timeout: float | None = None) -> None:
         """Send all staged records, wait until they are stored, and commit the transaction.
 
         :raises TransactionAbortableError: if a record was not stored; abort, and begin a new transaction.
         :raises ProducerFencedError: if a newer producer has this transactional.id. Nothing was committed, unless the
             brokers' answer to an earlier attempt was lost.
-        :raises KafkaTimeoutError: if the outcome is unknown after *timeout_ms* (max.block.ms by default): call again.
+        :raises KafkaTimeoutError: if the outcome is unknown after *timeout* seconds (max.block.ms by default): call
+            again.
         """
-        self._finish("commit_transaction", self._transactional("commit_transaction").begin_commit, timeout_ms)
+        self._finish("commit_transaction", self._transactional("commit_transaction").begin_commit, timeout)
 
-    def abort_transaction(self, timeout_ms: int | None = None) -> None:
+    def abort_transaction(self, *, timeout: float | None = None) -> None:
         """Abort the transaction: records that are still staged fail, and records that are already stored stay
         invisible.
 
         :raises ProducerFencedError: if a newer producer has this transactional.id; it has aborted the transaction.
-        :raises KafkaTimeoutError: if the outcome is unknown after *timeout_ms* (max.block.ms by default): call again.
+        :raises KafkaTimeoutError: if the outcome is unknown after *timeout* seconds (max.block.ms by default): call
+            again.
         """
-        self._finish("abort_transaction", self._transactional("abort_transaction").begin_abort, timeout_ms)
+        self._finish("abort_transaction", self._transactional("abort_transaction").begin_abort, timeout)
 
     def _transactional(self, operation: str) -> TransactionManager:
         self._check_usable()
@@ -403,15 +439,16 @@ class KafkaProducer:
             raise TransactionStateError(f"{operation} needs a producer with a transactional.id")
         return self._transactions
 
-    def _finish(self, operation: str, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
+    def _finish(self, operation: str, start: Callable[[], TransactionalResult], timeout: float | None) -> None:
+        timeout_ms = self._config.max_block_ms if timeout is None else limit_ms(timeout)
         self._calls.check_may_wait(operation)
         self._calls.during(operation, self._start_and_wait, start, timeout_ms)
 
-    def _start_and_wait(self, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
+    def _start_and_wait(self, start: Callable[[], TransactionalResult], timeout_ms: int) -> None:
         result = start()
         self._sender.wakeup()
         try:
-            result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
+            result.wait(timeout_ms)
         except KafkaTimeoutError as error:
             failures = self._network.client.connection_failures()
             if result.is_completed or not failures:
@@ -421,17 +458,17 @@ class KafkaProducer:
 
     # --- flush, metrics, close ---------------------------------------------------------------------------------------
 
-    def flush(self, timeout_ms: int = FOREVER_MS) -> None:
+    def flush(self, *, timeout: float | None = None) -> None:
         """Send all staged records, and wait until each of them is acknowledged or has failed.
 
-        :raises KafkaTimeoutError: if this takes longer than *timeout_ms*. The outcomes of the records are in their
+        :raises KafkaTimeoutError: if this takes longer than *timeout* seconds. The outcomes of the records are in their
             futures.
         :raises KafkaError: if it is called from a delivery callback, or the producer is closed.
         """
         self._check_usable()
         started_ms = self._clock.monotonic_ms()
         try:
-            self._pipeline.accumulator.flush(timeout_ms, self._sender.wakeup)
+            self._pipeline.accumulator.flush(limit_ms(timeout), self._sender.wakeup)
         finally:
             self._pipeline.metrics.flushed(self._clock.monotonic_ms() - started_ms)
 
@@ -453,27 +490,28 @@ class KafkaProducer:
 
         return rendered(self.all_metrics(), OPENMETRICS)[0]
 
-    def close(self, timeout_ms: int = FOREVER_MS) -> None:
-        """Send all staged records, then end the sender thread. After *timeout_ms* the rest fails, and the thread is
-        ended.
+    def close(self, *, timeout: float | None = None) -> None:
+        """Send all staged records, then end the sender thread. After *timeout* seconds the rest fails, and the thread
+        is ended. A callback that does not return does not delay the close beyond that.
 
-        A callback that does not return does not delay the close beyond that.
-
-        Each record that was not acknowledged ends in an error that says whether it was sent, and a warning counts them.
         A producer that was interrupted sends its staged records, too, and a transaction that it has open is aborted.
         A producer that is still open when its program ends is closed with a time-out of 0. In a delivery callback,
         close does not wait. A second close does nothing.
 
-        :raises ValueError: if *timeout_ms* is negative.
+        :raises KafkaTimeoutError: after all this, if records were given up before they were acknowledged. The text
+            counts them, and their futures say of each whether it was sent. A ``with`` block that an exception ends
+            does not wait, and leaves this to the log.
+        :raises ValueError: if *timeout* is negative, or no number.
         """
-        if timeout_ms < 0:
-            raise ValueError(f"the time-out of close must not be negative, got {timeout_ms}")
+        timeout_ms = limit_ms(timeout)
         if self._was_forked:
             return
         if threading.current_thread() is not self._thread:
             self._calls.check_may_wait("close")
-        self._calls.during("close", self._close, timeout_ms)
-        self._plugins.close()
+        try:
+            self._calls.during("close", self._close, timeout_ms)
+        finally:
+            self._plugins.close()
 
     def _close(self, timeout_ms: int) -> None:
         self._is_usable = False
@@ -486,10 +524,15 @@ class KafkaProducer:
             if not on_sender_thread:
                 self._thread.join(LAST_STEP_S)
                 if self._thread.is_alive():
-                    self._log.warning(
+                    text = (
                         "the sender thread is in a delivery callback or a plugin that does not return, and ends when "
                         "it does; records that were not acknowledged end then, too"
                     )
+                    self._log.warning(text)
+                    raise KafkaTimeoutError(text)
+        lost = self._sender.take_lost()
+        if lost:
+            raise KafkaTimeoutError(f"{lost}; their futures say of each record whether it was sent")
 
     def __enter__(self) -> Self:
         return self
@@ -497,8 +540,21 @@ class KafkaProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # After an error, do not wait for outstanding records.
-        self.close(FOREVER_MS if kind is None else 0)
+        if kind is None:
+            self.close()
+        else:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Close without waiting, after an error that is raised: the log has the records that were given up."""
+        with suppress(KafkaTimeoutError):
+            self.close(timeout=0)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        advice = _OF_OTHER_CLIENTS.get(name)
+        raise AttributeError(
+            f"KafkaProducer has no attribute {name!r}" + (f": {advice} (docs/from-python-clients.md)" if advice else "")
+        )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

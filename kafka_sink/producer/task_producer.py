@@ -59,6 +59,10 @@ class TaskProducer(KafkaProducer):
             raise TransactionStateError("join_transaction is not possible before the records sent so far are flushed")
         transactions.join(producer, version, transactional_id)
 
+    def abandon(self) -> None:
+        """Close without waiting, after an error of the caller's own: the log has the records that were given up."""
+        self._abandon()
+
     def batch_totals(self) -> tuple[int, int]:
         """``batch-total`` and ``batch-byte-total`` of :meth:`metrics`: the batches sent so far, and their bytes."""
         return self._pipeline.metrics.batch_totals()

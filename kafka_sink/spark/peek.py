@@ -39,13 +39,13 @@ def peek(
     *,
     topic: str | None = None,
     max_bytes: int = PeekLimits.max_bytes,
-    timeout_ms: int = PeekLimits.timeout_ms,
+    timeout: float = PeekLimits.timeout_ms / 1000,
 ) -> DataFrame:
     """The newest *count* records of a topic, the newest last, with the columns of Spark's Kafka source.
 
     The driver reads the last *count* records of each partition and keeps the records with the latest timestamps. It
-    stops, with a warning in the log, after *max_bytes* of records in memory or *timeout_ms*, and leaves out damaged
-    records, with a warning. It also returns records of open and aborted transactions.
+    stops, with a warning in the log, after *max_bytes* of records in memory or *timeout* seconds, and leaves out
+    damaged records, with a warning. It also returns records of open and aborted transactions.
 
     :param options: the options of ``format("kafkalite")``; of these, the connection and ``topic`` are used.
     :param topic: the option of this name.
@@ -61,7 +61,7 @@ def peek(
         raise ConfigError("peek needs a topic: set option topic, or pass topic=…", option="topic")
     if count < 1:
         raise ConfigError(f"count must be 1 or more, got {count}")
-    records = newest_records(parsed.spec.producer.properties, chosen, count, PeekLimits(max_bytes, timeout_ms))
+    records = newest_records(parsed.spec.producer.properties, chosen, count, PeekLimits(max_bytes, int(timeout * 1000)))
     for record in records:
         if record.problem:
             _log.warning("%s-%d at offset %d is left out: %s", chosen, record.partition, record.offset, record.problem)

@@ -108,7 +108,7 @@ def test_producer_and_kafka_use_stores_of_keytool(kind: str, store_kafka: StoreK
     values = [int(message.value or b"") for message in read_topic(store_kafka.kafka.bootstrap_servers, topic)]
     assert values == list(range(RECORDS))
     with pytest.raises(SslAuthenticationError), KafkaProducer(store_kafka.properties(kind, identity="")) as nobody:
-        nobody.send(ProducerRecord(topic, b"unproven")).get(60_000)
+        nobody.send(ProducerRecord(topic, b"unproven")).result(60)
 
 
 @requires_kafka("4.3", "the options of its performance tool")

@@ -100,7 +100,7 @@ def test_single_records_arrive_unchanged(real_kafka: RealKafka, topic: str, code
     properties = {"bootstrap.servers": real_kafka.bootstrap_servers, "compression.type": codec}
     with KafkaProducer(properties) as producer:
         futures = [producer.send(ProducerRecord(topic, value, key, headers=headers)) for key, value, headers in rows]
-        places = [future.get(30_000) for future in futures]
+        places = [future.result(30) for future in futures]
     by_place = {
         (message.partition, message.offset): message for message in read_topic(real_kafka.bootstrap_servers, topic)
     }
@@ -162,9 +162,9 @@ def test_batches_over_the_topics_limit_are_split_until_they_fit(real_kafka: Real
         too_large = producer.send(ProducerRecord(topic, random.Random(1).randbytes(30_000), partition=1))
         futures += [producer.send(ProducerRecord(topic, value, partition=1)) for value in values[2_000:4_000]]
         producer.flush()
-        assert [future.get(0).offset for future in futures] == list(range(4_000))
+        assert [future.result(0).offset for future in futures] == list(range(4_000))
         with pytest.raises(RecordTooLargeError, match=r"raise max\.message\.bytes of the topic"):
-            too_large.get(0)
+            too_large.result(0)
         assert producer.metrics()["batch-split-total"] > 10
     assert sum(delivery.count for delivery in told) == len(values)
     found = read_topic(real_kafka.bootstrap_servers, topic)

@@ -104,7 +104,7 @@ def test_a_rolling_restart_loses_and_repeats_nothing(cluster: KafkaCluster, topi
     with make_producer(cluster) as producer:
         load = OrderedLoad(producer, topic)
         send_through(restart_all, load)
-        producer.flush(60_000)
+        producer.flush(timeout=60)
         retries = producer.metrics()["record-retry-total"]
     check(cluster, topic, load, figure)
     figure("records sent again", int(retries))
@@ -140,7 +140,7 @@ def test_killed_leaders_lose_and_repeat_nothing(
     with make_producer(cluster, **cluster.server.client_properties(security)) as producer:
         load = OrderedLoad(producer, topic)
         send_through(kill_leaders, load)
-        producer.flush(60_000)
+        producer.flush(timeout=60)
         retries = producer.metrics()["record-retry-total"]
     check(cluster, topic, load, figure)
     figure("kills", KILLS)
@@ -160,7 +160,7 @@ def test_leaders_that_are_moved_are_followed(cluster: KafkaCluster, topic: str, 
     with make_producer(cluster) as producer:
         load = OrderedLoad(producer, topic)
         send_through(move, load, records=20_000)
-        producer.flush(30_000)
+        producer.flush(timeout=30)
     check(cluster, topic, load, figure)
     figure("leaders moved", moved)
     assert moved >= PARTITIONS
@@ -180,7 +180,7 @@ def test_partitions_that_are_added_are_used_while_sending(cluster: KafkaCluster,
             assert time.monotonic() - started < 60, seen
             futures = [producer.send(ProducerRecord(topic, b"%d" % n, b"%d" % n)) for n in range(sent, sent + 200)]
             sent += 200
-            seen.update(future.get(30_000).partition for future in futures)
+            seen.update(future.result(30).partition for future in futures)
             if grown_at is None:
                 assert seen == {0, 1}
                 cluster.grow(topic, 5)
@@ -200,19 +200,19 @@ def test_too_few_replicas_in_sync_are_waited_for(cluster: KafkaCluster, figure: 
     with cluster.admin() as admin:
         follower = next(node for node in NODES if node != cluster.leaders(topic, admin)[0])
     with make_producer(cluster) as patient:
-        patient.send(ProducerRecord(topic, b"before")).get(30_000)
+        patient.send(ProducerRecord(topic, b"before")).result(30)
         cluster.stop(follower)
         with make_producer(cluster, delivery_timeout_ms=4_000, request_timeout_ms=3_000) as hasty:
             late = hasty.send(ProducerRecord(topic, b"never"))
             began = time.monotonic()
             with pytest.raises(KafkaTimeoutError, match="expiring 1 record"):
-                late.get(60_000)
+                late.result(60)
             figure("gave up after", f"{time.monotonic() - began:.1f} s of delivery.timeout.ms 4 s")
         waiting = patient.send(ProducerRecord(topic, b"after"))
         time.sleep(1)
         assert not waiting.done()
         cluster.start(follower)
-        assert waiting.get(60_000).offset == 1
+        assert waiting.result(60).offset == 1
         assert patient.metrics()["record-retry-total"] > 0
     found = [message.value for message in read_topic(cluster.bootstrap_servers, topic)]
     assert found == [b"before", b"after"]
@@ -229,7 +229,7 @@ def test_topic_deleted_while_sending_fails_only_its_records(cluster: KafkaCluste
     ) as producer:
         for number in range(300):
             producer.send(ProducerRecord(doomed, b"%d" % number))
-        producer.flush(20_000)
+        producer.flush(timeout=20)
         with cluster.admin() as admin:
             admin.delete_topics([doomed])
         deadline = time.monotonic() + 60
@@ -239,18 +239,18 @@ def test_topic_deleted_while_sending_fails_only_its_records(cluster: KafkaCluste
             future = producer.send(ProducerRecord(doomed, b"late"))
             began = time.monotonic()
             try:
-                future.get(60_000)
+                future.result(60)
             except ApiError as refusal:
                 error = refusal
         assert isinstance(error, KafkaTimeoutError | UnknownTopicOrPartitionError), error
         figure("failed after", f"{time.monotonic() - began:.1f} s with {type(error).__name__}")
-        assert producer.send(ProducerRecord(topic, b"other")).get(60_000).topic == topic
+        assert producer.send(ProducerRecord(topic, b"other")).result(60).topic == topic
         cluster.create_topic(doomed, 3)
         began = time.monotonic()
         while True:
             assert time.monotonic() < began + 60
             try:
-                assert producer.send(ProducerRecord(doomed, b"again")).get(60_000).topic == doomed
+                assert producer.send(ProducerRecord(doomed, b"again")).result(60).topic == doomed
                 break
             except ApiError:
                 continue

@@ -162,7 +162,7 @@ def test_kafka_refuses_what_it_should_and_says_why(secure_kafka: SecureKafka) ->
         ("SSL", shown, SslAuthenticationError, "does not trust|does not accept our certificate"),
     ):
         with KafkaProducer(secure_kafka.properties(protocol, **further)) as producer, pytest.raises(error, match=text):
-            producer.send(ProducerRecord("never", b"x")).get(LIMIT_MS)
+            producer.send(ProducerRecord("never", b"x")).result(LIMIT_MS / 1000)
 
 
 def test_clients_show_their_certificate(secure_kafka: SecureKafka, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_clients_show_their_certificate(secure_kafka: SecureKafka, tmp_path: Pat
     secure_kafka.create_topic("mtls")
     properties = secure_kafka.properties("SSL", ssl_keystore_location=str(keystore), ssl_key_password="k3y-p4ss")
     with KafkaProducer(properties) as producer:
-        producer.send(ProducerRecord("mtls", b"x")).get(LIMIT_MS)
+        producer.send(ProducerRecord("mtls", b"x")).result(LIMIT_MS / 1000)
 
 
 @pytest.mark.behaviour(

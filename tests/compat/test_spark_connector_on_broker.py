@@ -53,7 +53,7 @@ def write(cluster: EmbeddedCluster, topic: str, first_ms: int) -> tuple[list[Row
             rows: list[Row] = [
                 [
                     number % PARTITIONS,
-                    future.get().offset,
+                    future.result().offset,
                     key,
                     f"väl {number}",
                     first_ms + number * 1000,

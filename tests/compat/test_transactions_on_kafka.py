@@ -156,7 +156,7 @@ class Producers:
 
     def close(self) -> None:
         for producer in self._made:
-            producer.close(0)
+            producer.close(timeout=0)
 
 
 @pytest.fixture
@@ -287,13 +287,13 @@ def test_kafkas_own_tool_finds_and_ends_a_hanging_transaction(tmp_path: Path) ->
             producer.begin_transaction()
             producer.send(ProducerRecord("t", b"dropped", timestamp=hour_ago))
             producer.flush()
-            producer.close(0)
+            producer.close(timeout=0)
     with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as file:
         file.execute("DELETE FROM transactions")
     with EmbeddedCluster(data_dir=tmp_path) as embedded:
         server = ("--bootstrap-server", embedded.bootstrap_servers)
         with KafkaProducer({"bootstrap.servers": embedded.bootstrap_servers}) as plain:
-            plain.send(ProducerRecord("t", b"kept")).get()
+            plain.send(ProducerRecord("t", b"kept")).result()
         assert [message.value for message in read_topic(embedded.bootstrap_servers, "t")] == []
         found = run_kafka_tool(tool, *server, "find-hanging", "--broker-id", "1")
         assert [line.split()[:2] for line in found.splitlines()[1:] if line.strip()] == [["t", "0"]]

@@ -83,7 +83,7 @@ class Writer:
             producer.send(ProducerRecord(self._topic, value, partition=number % PARTITIONS))
 
     def _give_up(self, producer: KafkaProducer) -> None:
-        producer.close(0)
+        producer.close(timeout=0)
         self._producer = None
 
     def _restart(self) -> KafkaProducer:

@@ -42,11 +42,11 @@ def _takes_late_rows(world: World) -> bool:
     """Whether a row that comes after the end of its transaction (version 1) is appended, where no marker follows it."""
     transaction = world.client.run(world.client.init_producer_id(world.topic, 60_000))
     with open_producer(producer_config.read(world.properties), transaction, TransactionVersion.V1) as producer:
-        producer.send(ProducerRecord(world.topic, b"in time", partition=0)).get(TIMEOUT_MS)
+        producer.send(ProducerRecord(world.topic, b"in time", partition=0)).result(TIMEOUT_MS / 1000)
         world.client.run(world.client.end([transaction], TransactionVersion.V1, commit=True))
         until("the end", lambda: world.client.run(world.client.describe([world.topic]))[world.topic].is_over)
         try:
-            producer.send(ProducerRecord(world.topic, b"late", partition=0)).get(TIMEOUT_MS)
+            producer.send(ProducerRecord(world.topic, b"late", partition=0)).result(TIMEOUT_MS / 1000)
         except ApiError:
             return False
     return True

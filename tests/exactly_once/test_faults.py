@@ -154,7 +154,7 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
         pytest.skip("in version 1 a commit begins no epoch; a task hands over its transaction with nothing on its way")
     transaction = plan.driver if kind == "atomic" else world.ids.begin(world.client, plan, 0)
     with open_producer(producer_config.read(world.properties), transaction, plan.transaction_version) as producer:
-        offset = producer.send(ProducerRecord(world.topic, b"row", partition=0)).get(60_000).offset
+        offset = producer.send(ProducerRecord(world.topic, b"row", partition=0)).result(60).offset
         rows = {TopicPartition(world.topic, 0): RowRange(offset, offset + 1)}
         if kind == "atomic":
             world.atomic.commit(plan, 0, QUERY, [rows])
@@ -173,7 +173,7 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
                 if plan.transaction_version is TransactionVersion.V2
                 else contextlib.suppress(KafkaError)
             ):
-                future.get(60_000)
+                future.result(60)
     world.write_batch(protocol, 5, b"last")
     assert sorted(map(bytes, world.committed())) == sorted([*expected, b"last"])  # type: ignore[arg-type]
 

@@ -439,7 +439,7 @@ def _send_to(
     rows = {}
     with open_producer(producer_config.read(world.properties), transaction, transaction_version) as producer:
         for place in places:
-            offset = producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(60_000).offset
+            offset = producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).result(60).offset
             rows[place] = RowRange(offset, offset + 1)
     return rows
 

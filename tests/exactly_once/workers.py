@@ -70,11 +70,11 @@ def run_task(
         producer.flush()
         offsets: dict[TopicPartition, list[int]] = defaultdict(list)
         for future in futures:
-            written = future.get(0)
+            written = future.result(0)
             offsets[TopicPartition(task.topic, written.partition)].append(written.offset)
         rows = {place: RowRange(min(those), max(those) + 1) for place, those in offsets.items()}
     finally:
-        producer.close(0)
+        producer.abandon()
     if not (task.is_atomic or task.has_fixed_id):
         ids.wrote(task.plan.sink, transaction, {place: each.end for place, each in rows.items()})
     return OpenTransaction(transaction, frozenset(rows)), rows

@@ -67,7 +67,7 @@ class World:
         with open_producer(producer_config.read(self.properties), transaction, transaction_version) as producer:
             futures = [producer.send(ProducerRecord(self.topic, value, partition=0)) for value in values]
             producer.flush()
-            offsets = [future.get(0).offset for future in futures]
+            offsets = [future.result(0).offset for future in futures]
         self.rows = {TopicPartition(self.topic, 0): RowRange(offsets[0], offsets[-1] + 1)}
 
     def decide_and_die(self, version: int, *values: bytes, timeout_ms: int | None = None) -> None:

@@ -27,4 +27,4 @@ class LeftProducers(KeptProducers):
 
     def close(self) -> None:
         for producer in self._left:
-            producer.close(0)
+            producer.close(timeout=0)

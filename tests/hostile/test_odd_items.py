@@ -132,7 +132,7 @@ def test_the_transactions_of_an_odd_sink_are_shown(view: ClusterView, cluster: E
     with KafkaProducer(settings) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(ProducerRecord("t", b"v")).get(60_000)
+        producer.send(ProducerRecord("t", b"v")).result(60)
         count, transactions = view.transactions()
         assert count == 1
         assert [(each.sink, each.is_decided) for each in transactions] == [("odd-parts", False)]

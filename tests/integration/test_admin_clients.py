@@ -194,7 +194,7 @@ def test_a_running_log_keeps_to_the_settings_it_is_given(tmp_path: Path) -> None
         def segments_after(records: int) -> int:
             with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
                 for _ in range(records):
-                    producer.send(ProducerRecord("rolls", b"x" * 1000)).get()
+                    producer.send(ProducerRecord("rolls", b"x" * 1000)).result()
             return len(list((tmp_path / "logs" / "rolls-0").glob("*.log")))
 
         assert segments_after(20) == 1

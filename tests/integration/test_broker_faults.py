@@ -76,7 +76,7 @@ def write_ours(cluster: EmbeddedCluster, topic: str) -> OrderedLoad:
         load = OrderedLoad(producer, topic)
         for _ in range(10):
             load.send(RECORDS // 10)
-        producer.flush(60_000)
+        producer.flush(timeout=60)
     return load
 
 
@@ -134,7 +134,7 @@ def test_without_idempotence_a_lost_answer_is_a_duplicate(cluster: EmbeddedClust
     cluster.create_topic("without", partitions=1)
     properties = {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": "false"}
     with cluster.faults.on("produce", nth=1, close="answer"), KafkaProducer(properties) as producer:
-        producer.send(ProducerRecord("without", b"v")).get(60_000)
+        producer.send(ProducerRecord("without", b"v")).result(60)
     assert [message.value for message in read_topic(cluster.bootstrap_servers, "without")] == [b"v", b"v"]
 
 
@@ -154,14 +154,14 @@ def test_lasting_fault_is_reported_by_its_error_name(cluster: EmbeddedCluster) -
     ):
         with set_fault(cluster.faults, text), KafkaProducer(properties) as producer:
             with pytest.raises(KafkaTimeoutError) as caught:
-                producer.send(ProducerRecord("never", b"v")).get(60_000)
+                producer.send(ProducerRecord("never", b"v")).result(60)
             assert words in str(caught.value)
     with (
         cluster.faults.on("produce", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         KafkaProducer(properties) as producer,
         pytest.raises(ApiError, match="TOPIC_AUTHORIZATION_FAILED"),
     ):
-        producer.send(ProducerRecord("never", b"v")).get(60_000)
+        producer.send(ProducerRecord("never", b"v")).result(60)
     assert read_topic(cluster.bootstrap_servers, "never") == []
 
 
@@ -278,8 +278,8 @@ def test_a_flush_that_fails_is_no_acknowledgement() -> None:
         properties = {"bootstrap.servers": cluster.bootstrap_servers, "delivery.timeout.ms": 4_000, "linger.ms": 0}
         properties["request.timeout.ms"] = 2_000
         with KafkaProducer(properties) as producer:
-            producer.send(ProducerRecord("flushed", b"before")).get(60_000)
+            producer.send(ProducerRecord("flushed", b"before")).result(60)
             with cluster.faults.on("disk.flush", topic="flushed") as fault:
                 with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
-                    producer.send(ProducerRecord("flushed", b"lost?")).get(60_000)
+                    producer.send(ProducerRecord("flushed", b"lost?")).result(60)
                 assert fault.hits

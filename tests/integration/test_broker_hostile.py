@@ -500,13 +500,13 @@ def test_silent_connections_leave_files_for_logs(tmp_path: Path) -> None:
     try:
         properties = {"bootstrap.servers": process.bootstrap_servers, "linger.ms": 0, "max.block.ms": 20_000}
         with KafkaProducer(properties) as producer, contextlib.ExitStack() as silent:
-            producer.send(ProducerRecord("before", b"x")).get(60_000)
+            producer.send(ProducerRecord("before", b"x")).result(60)
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))
             for _ in range(300):
                 silent.enter_context(socket.create_connection(("127.0.0.1", process.port), timeout=20))
             for number in range(5):
-                producer.send(ProducerRecord(f"after-{number}", b"x")).get(60_000)
+                producer.send(ProducerRecord(f"after-{number}", b"x")).result(60)
         with KafkaProducer(properties) as producer:
-            producer.send(ProducerRecord("later", b"x")).get(60_000)
+            producer.send(ProducerRecord("later", b"x")).result(60)
     finally:
         process.kill()

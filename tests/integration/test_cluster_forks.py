@@ -47,7 +47,7 @@ def forked(act: Callable[[], str]) -> Iterator[str]:
 
 def produce(cluster: EmbeddedCluster, partition: int) -> int:
     with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-        return producer.send(ProducerRecord("t", b"x", partition=partition)).get(30_000).offset
+        return producer.send(ProducerRecord("t", b"x", partition=partition)).result(30).offset
 
 
 @pytest.mark.behaviour("EmbeddedCluster", "A forked child keeps and harms nothing of its parent's cluster")

@@ -79,7 +79,7 @@ def test_kills_and_leader_moves_lose_repeat_and_reorder_nothing(broker: BrokerPr
             load.send(max(RECORDS // 2_000, 1))
             time.sleep(0 if over.is_set() else 0.004)
         thread.join()
-        producer.flush(60_000)
+        producer.flush(timeout=60)
         retries = producer.metrics()["record-retry-total"]
     assert load.errors[:3] == [] and moved
     verdict = load.judge(read_topic(servers, "load"))

@@ -65,7 +65,7 @@ def test_producer_writes_to_event_hubs(
     with HostedProxy(servers(cluster, login.get("security.protocol", "PLAINTEXT"))) as proxy:
         config = {"bootstrap.servers": proxy.bootstrap_servers, "enable.idempotence": idempotence, **login}
         with KafkaProducer(config) as producer:
-            producer.send(ProducerRecord("t", b"x")).get(30_000)
+            producer.send(ProducerRecord("t", b"x")).result(30)
     assert "by the other side" not in caplog.text
 
 
@@ -126,7 +126,7 @@ def test_each_service_is_written_to(cluster: EmbeddedCluster, service: str) -> N
             codec, idempotence = value.decode().split()
             config = {"bootstrap.servers": proxy.bootstrap_servers, "compression.type": codec}
             with KafkaProducer({**config, "enable.idempotence": idempotence}) as producer:
-                producer.send(ProducerRecord(topic, value)).get(30_000)
+                producer.send(ProducerRecord(topic, value)).result(30)
         world = World(proxy.bootstrap_servers, topic)
         refused = HOSTED[service].get("refused")
         for once, fails in ((None, False), (ExactlyOnceTarget(topic, topic, None, False), refused is not None)):
@@ -152,4 +152,4 @@ def test_each_service_is_written_to(cluster: EmbeddedCluster, service: str) -> N
 def test_builds_between_releases_are_accepted(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_sink.client.connection.api_versions.VERSION", "1.0.0.dev1066+g839acf39")
     with KafkaProducer({"bootstrap.servers": servers(cluster, "PLAINTEXT")}) as producer:
-        producer.send(ProducerRecord("t", b"x")).get(30_000)
+        producer.send(ProducerRecord("t", b"x")).result(30)

@@ -135,7 +135,7 @@ def test_a_server_that_is_no_broker_ends_in_its_cause(figure: Figure) -> None:
     def send(address: str) -> None:
         properties = {"bootstrap.servers": address, "max.block.ms": LIMIT_MS, "request.timeout.ms": REQUEST_MS}
         with KafkaProducer(properties) as producer:
-            producer.send(ProducerRecord("t", b"v")).get(0)
+            producer.send(ProducerRecord("t", b"v")).result(0)
 
     check_all_servers(send, figure)
 

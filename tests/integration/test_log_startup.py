@@ -113,7 +113,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with EmbeddedCluster(data_dir=directory) as cluster, EmbeddedRegistry(data_dir=directory) as registry:
         cluster.create_topic("t", 1)
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, **options}) as producer:
-            producer.send(ProducerRecord("t", b"v")).get(60_000)
+            producer.send(ProducerRecord("t", b"v")).result(60)
         registry.store.register("s", KeptSchema.of({"schema": '"int"'}))
     return directory
 

@@ -106,13 +106,13 @@ def test_producer_admin_and_permissions():
         admin.create_acls([acl])
         assert admin.describe_acls(AclBindingFilter.of(acl)) == [acl]
         with KafkaProducer(ClusterSecurity().client(cluster.bootstrap_servers)) as producer:
-            assert producer.send(ProducerRecord("orders", b"1", partition=1)).get().offset == 0
+            assert producer.send(ProducerRecord("orders", b"1", partition=1)).result().offset == 0
 
 
 def test_an_error_of_the_brokers(kafkalite_topic, kafkalite_faults, kafkalite_client):
     with kafkalite_faults.on("produce", topic=kafkalite_topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
         with KafkaProducer(kafkalite_client) as producer, pytest.raises(ApiError) as refused:
-            producer.send(ProducerRecord(kafkalite_topic, b"1")).get()
+            producer.send(ProducerRecord(kafkalite_topic, b"1")).result()
     assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
@@ -124,7 +124,7 @@ TYPED = """
 from kafka_sink import KafkaProducer, ProducerRecord
 
 def send(producer: KafkaProducer) -> int:
-    return producer.send(ProducerRecord("orders", b"1")).get().offset
+    return producer.send(ProducerRecord("orders", b"1")).result().offset
 
 reveal_type(KafkaProducer)
 """

@@ -259,7 +259,7 @@ def test_documented_properties_log_in(
     properties = load_properties(str(file))
     parse_options(of_sink(properties))
     with KafkaProducer(properties) as producer:
-        assert producer.send(ProducerRecord("t", provider.encode())).get(60_000).offset >= 0
+        assert producer.send(ProducerRecord("t", provider.encode())).result(60).offset >= 0
     (tmp_path / "rows").write_text("a row\n")
     with (tmp_path / "rows").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -287,6 +287,6 @@ def test_documented_lines_of_amazon_are_taken(
     file = written(OF_AMAZON.replace("{options}", options), "9098", tmp_path)
     properties = load_properties(str(file))
     parse_options(of_sink(properties))
-    KafkaProducer(properties).close(0)
+    KafkaProducer(properties).close(timeout=0)
     ignored = [said for said in caplog.messages if "login module in" in said and "without effect here" in said]
     assert bool(ignored) == any(name in options for name in ("Debug", "Sts", "Max"))

@@ -73,7 +73,7 @@ def strike(broker: BrokerProcess, blows: int, blow: Callable[[], None], figure: 
             load.send(max(RECORDS // 2_000, 1))
             time.sleep(0 if over.is_set() else 0.004)
         thread.join()
-        producer.flush(60_000)
+        producer.flush(timeout=60)
         retries = producer.metrics()["record-retry-total"]
     assert load.errors[:3] == []
     verdict = load.judge(read_topic(broker.bootstrap_servers, "t"))
@@ -131,7 +131,7 @@ def test_memory_is_never_reused_while_a_request_points_into_it(figure: Figure) -
             while turns < REUSES or (turns < 20 * REUSES and all(delivery.error is None for delivery in told)):
                 send_all_over(producer, topics, turns, told)
                 turns += 1
-            producer.flush(60_000)
+            producer.flush(timeout=60)
         misplaced = stored = 0
         for topic in topics:
             for message in read_topic(cluster.bootstrap_servers, topic):
@@ -155,10 +155,10 @@ def send_all_over(producer: KafkaProducer, topics: list[str], number: int, told:
     values = [f"{topic} {partition}".encode() for partition in partitions]
     if number % 8 < 4:
         chunk = ColumnChunk(key=None, value=BinaryColumn.from_arrow(pa.array(values)))
-        producer.send_columns(topic, chunk, np.array(partitions, dtype=np.int32), told.append)
+        producer.send_columns(topic, chunk, np.array(partitions, dtype=np.int32), on_delivery=told.append)
     else:
         for partition, value in zip(partitions, values, strict=True):
-            producer.send(ProducerRecord(topic, value, partition=partition), told.append)
+            producer.send(ProducerRecord(topic, value, partition=partition), on_delivery=told.append)
 
 
 @pytest.mark.behaviour(
@@ -181,9 +181,9 @@ def test_an_error_is_the_records_own(figure: Figure) -> None:
         ) as producer:
             fine = [producer.send(ProducerRecord("t", b"%d" % number)) for number in range(10)]
             with pytest.raises(RecordTooLargeError, match="more than max"):
-                producer.send(ProducerRecord("t", b"x" * 10_001)).get(0)
+                producer.send(ProducerRecord("t", b"x" * 10_001)).result(0)
             fine += [producer.send(ProducerRecord("t", b"%d" % number)) for number in range(10, 20)]
-            assert [future.get(60_000).offset for future in fine] == list(range(20))
+            assert [future.result(60).offset for future in fine] == list(range(20))
         with (
             FaultProxy(cluster.bootstrap_servers, every(1, Delay(1.0))) as proxy,
             KafkaProducer(
@@ -202,7 +202,7 @@ def test_an_error_is_the_records_own(figure: Figure) -> None:
             outcomes = []
             for future in futures:
                 try:
-                    future.get(60_000)
+                    future.result(60)
                     outcomes.append("stored")
                 except BufferExhaustedError:
                     outcomes.append("no memory")

@@ -65,7 +65,7 @@ def run_load(
                 load.send(records // PORTIONS)
                 # The faults are of so many requests, and what waits shares one.
                 time.sleep(0 if load.sent < records else 0.01)
-            producer.flush(100_000)
+            producer.flush(timeout=100)
             retries = producer.metrics()["record-retry-total"]
         took = time.monotonic() - began
     assert load.errors[:3] == []
@@ -144,7 +144,7 @@ def test_answer_that_never_comes_ends_after_request_timeout(cluster: EmbeddedClu
             future = producer.send(ProducerRecord("never", b"v"))
             # Where the last attempt ends after delivery.timeout.ms, its own error is told.
             with pytest.raises((KafkaTimeoutError, DisconnectError), match="was not answered within 1000 ms"):
-                future.get(60_000)
+                future.result(60)
             took = time.monotonic() - began
             figure(name, f"{took:.1f} s of delivery.timeout.ms 5 s, {proxy.requests[ApiKey.PRODUCE]} attempts")
             assert proxy.requests[ApiKey.PRODUCE] >= 2

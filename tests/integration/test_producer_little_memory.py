@@ -36,8 +36,8 @@ def send(cluster: EmbeddedCluster, topic: str, partitions: int, **properties: in
         began = time.monotonic()
         for number in range(RECORDS):
             value = b"%d %b" % (number, PADDING)
-            producer.send(ProducerRecord(topic, value, partition=number % partitions), told.append)
-        producer.flush(120_000)
+            producer.send(ProducerRecord(topic, value, partition=number % partitions), on_delivery=told.append)
+        producer.flush(timeout=120)
         return time.monotonic() - began, told
 
 

@@ -66,7 +66,7 @@ def test_records_arrive(cluster: MockCluster, figure: Figure) -> None:
         load = OrderedLoad(producer, "t")
         for _ in range(10):
             load.send(1_000)
-        producer.flush(30_000)
+        producer.flush(timeout=30)
     check(cluster, load, figure)
 
 
@@ -77,10 +77,10 @@ def test_records_arrive(cluster: MockCluster, figure: Figure) -> None:
 @pytest.mark.parametrize("code", RETRIABLE, ids=lambda code: code.name)
 def test_three_refusals_and_then_success(cluster: MockCluster, code: ErrorCode, figure: Figure) -> None:
     with make_producer(cluster) as producer:
-        assert producer.send(ProducerRecord("t", b"first", partition=0)).get(60_000).offset == 0
+        assert producer.send(ProducerRecord("t", b"first", partition=0)).result(60).offset == 0
         cluster.fail_next(ApiKey.PRODUCE, [code] * 3)
         began = time.monotonic()
-        assert producer.send(ProducerRecord("t", b"second", partition=0)).get(60_000).offset == 1
+        assert producer.send(ProducerRecord("t", b"second", partition=0)).result(60).offset == 1
         figure(code.name, f"{time.monotonic() - began:.2f} s for 3 retries")
         assert producer.metrics()["record-retry-total"] == 3
     assert [message.value for message in read_topic(cluster.bootstrap_servers, "t")] == [b"first", b"second"]
@@ -91,18 +91,18 @@ def test_three_refusals_and_then_success(cluster: MockCluster, code: ErrorCode, 
 @pytest.mark.parametrize("code", FATAL, ids=lambda code: code.name)
 def test_a_final_refusal_is_raised_at_once(cluster: MockCluster, code: ErrorCode, figure: Figure) -> None:
     with make_producer(cluster) as producer:
-        producer.send(ProducerRecord("t", b"first", partition=0)).get(60_000)
+        producer.send(ProducerRecord("t", b"first", partition=0)).result(60)
         cluster.fail_next(ApiKey.PRODUCE, [code])
         began = time.monotonic()
         with pytest.raises(ApiError) as caught:
-            producer.send(ProducerRecord("t", b"refused", partition=0)).get(60_000)
+            producer.send(ProducerRecord("t", b"refused", partition=0)).result(60)
         took = time.monotonic() - began
         assert caught.value.code is code
         assert producer.metrics()["record-retry-total"] == 0
         figure(code.name, f"{took * 1000:.0f} ms")
         assert took < 10
         # Whatever number it goes under, the next record is stored.
-        assert producer.send(ProducerRecord("t", b"next", partition=0)).get(60_000).offset == 1
+        assert producer.send(ProducerRecord("t", b"next", partition=0)).result(60).offset == 1
 
 
 def test_refused_producer_ids_and_metadata_are_asked_for_again(cluster: MockCluster) -> None:
@@ -111,7 +111,7 @@ def test_refused_producer_ids_and_metadata_are_asked_for_again(cluster: MockClus
     )
     cluster.fail_next(ApiKey.METADATA, [ErrorCode.LEADER_NOT_AVAILABLE] * 2)
     with make_producer(cluster) as producer:
-        assert producer.send(ProducerRecord("t", b"v", partition=0)).get(60_000).offset == 0
+        assert producer.send(ProducerRecord("t", b"v", partition=0)).result(60).offset == 0
 
 
 @pytest.mark.behaviour("Faults: librdkafka's mock cluster", "Brokers that go down and leaders that move lose nothing")
@@ -135,7 +135,7 @@ def test_brokers_that_go_down_and_leaders_that_move_lose_nothing(cluster: MockCl
                 figures = producer.metrics()
                 waiting.append(figures["buffer-total-bytes"] - figures["buffer-available-bytes"])
                 cluster.set_up(leader)
-        producer.flush(60_000)
+        producer.flush(timeout=60)
     check(cluster, load, figure)
     figure("bytes that waited for a leader that was down", f"{min(waiting):.0f} to {max(waiting):.0f}")
     assert len(waiting) == 3
@@ -149,7 +149,7 @@ def test_a_slow_broker_is_waited_for(cluster: MockCluster, figure: Figure) -> No
         load = OrderedLoad(producer, "t")
         for _ in range(5):
             load.send(500)
-        producer.flush(60_000)
+        producer.flush(timeout=60)
         latency = producer.metrics()["request-latency-avg"]
     check(cluster, load, figure)
     figure("request latency", f"{latency:.0f} ms at a round trip of 300 ms")

@@ -56,7 +56,7 @@ def test_a_power_failure_behind_an_acknowledgement(is_flushed: bool, tmp_path: P
                 load = CountedLoad(producer, "t")
                 for _ in range(20):
                     load.send(RECORDS // 20)
-                producer.flush(30_000)
+                producer.flush(timeout=30)
             # Before the cluster stops: it would flush everything then.
             after_failure = disk.clone()
         after_failure.lose_unflushed()

@@ -71,12 +71,12 @@ def test_signals_at_any_moment_corrupt_and_hang_nothing(handler: str, figure: Fi
             except KafkaError as error:
                 assert "can only be closed, because KeyboardInterrupt ended send half-way" in str(error)
                 closed += 1
-                producer.close(60_000)
+                producer.close(timeout=60)
                 producer = KafkaProducer(properties)
-        producer.flush(60_000)
+        producer.flush(timeout=60)
         memory = producer.metrics()
         assert memory["buffer-available-bytes"] == memory["buffer-total-bytes"]
         producer.close()
         stored = {record.offset: record.value for record in read_topic(cluster.bootstrap_servers, TOPIC)}
-        assert all(stored[future.get(0).offset] == value * 20 for value, future in futures)
+        assert all(stored[future.result(0).offset] == value * 20 for value, future in futures)
     figure("signals", f"{signals}, {closed} of them within a call, {len(futures)} records")

@@ -80,7 +80,8 @@ class Traffic:
             for topic in ("came-again", "stayed"):
                 value = f"{topic} {self.sent}".encode()
                 self._producer.send(
-                    ProducerRecord(topic, value, partition=self.sent % PARTITIONS), partial(self._told, value)
+                    ProducerRecord(topic, value, partition=self.sent % PARTITIONS),
+                    on_delivery=partial(self._told, value),
                 )
             self.sent += 1
             time.sleep(0.001)
@@ -132,7 +133,7 @@ def test_recreated_topic_has_exactly_what_was_acknowledged(tmp_path: Path, figur
                 while len(traffic.recovered_after) == before and time.monotonic() < deadline:
                     time.sleep(0.01)
             traffic.stop()
-            producer.flush(30_000)
+            producer.flush(timeout=30)
     found = stored(tmp_path / "kept", tmp_path / "data" / "logs")
     wrong_place = missing = twice = 0
     for value, places in found.items():

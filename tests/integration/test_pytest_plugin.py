@@ -111,7 +111,7 @@ def test_scopes_again(kafkalite_cluster, kafkalite_module_cluster, kafkalite_fun
 def test_topics(turn, kafkalite_topics, kafkalite_client, kafkalite_librdkafka):
     assert kafkalite_topics == ("orders", "payments")
     with KafkaProducer(kafkalite_client) as producer:
-        assert producer.send(ProducerRecord("orders", b"x", partition=1)).get(60_000).offset == 0
+        assert producer.send(ProducerRecord("orders", b"x", partition=1)).result(60).offset == 0
     producer = Producer(kafkalite_librdkafka)
     producer.produce("payments", b"y")
     assert producer.flush(20) == 0

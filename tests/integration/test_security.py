@@ -212,14 +212,14 @@ def test_renewed_certificates_are_used_without_a_restart(tmp_path: Path) -> None
             metadata_max_age_ms=100,
         )
         with KafkaProducer(properties) as producer:
-            producer.send(ProducerRecord("t", b"before")).get(60_000)
+            producer.send(ProducerRecord("t", b"before")).result(60)
             other = Authority("next")
             replace(keystore, other.issue("127.0.0.1").pem())
             replace(truststore, other.pem)
             with pytest.raises(SslAuthenticationError):
                 produce(client_properties(cluster, "SSL", ssl_truststore_certificates=AUTHORITY.pem))
             time.sleep(0.5)
-            producer.send(ProducerRecord("t", b"after")).get(60_000)
+            producer.send(ProducerRecord("t", b"after")).result(60)
             replace(keystore, "half a file")
             assert produce(client_properties(cluster, "SSL", ssl_truststore_certificates=other.pem)) == 10
         assert stored(cluster) == 12
@@ -266,7 +266,7 @@ def test_a_wrong_password_makes_no_storm(
     with KafkaProducer(properties) as producer:
         while time.monotonic() - began < 2:
             with pytest.raises(AuthenticationError):
-                producer.send(ProducerRecord("t", b"x")).get(60_000)
+                producer.send(ProducerRecord("t", b"x")).result(60)
     attempts = len([record for record in caplog.records if "Invalid username or password" in record.getMessage()])
     figure("attempts with a wrong password in 2 s of sending", attempts)
     # A delay of 100 ms each, and the client's backoff, which grows to 1 s.
@@ -408,7 +408,7 @@ def test_no_secret_is_in_a_log_a_repr_or_an_error(
             )
             with KafkaProducer(properties) as producer:
                 said.append(repr(producer))
-                producer.send(ProducerRecord("t", b"x")).get(60_000)
+                producer.send(ProducerRecord("t", b"x")).result(60)
         except KafkaError as error:
             cause: BaseException | None = error
             while cause is not None:
@@ -434,7 +434,7 @@ def test_a_password_that_changed_is_used_when_sessions_renew(
         )  # fmt: skip
         refused = "invalid credentials with SASL mechanism SCRAM"
         with KafkaProducer(properties) as producer:
-            producer.send(ProducerRecord("t", b"0")).get(60_000)
+            producer.send(ProducerRecord("t", b"0")).result(60)
             secret.write_text("S3cr3t-wrong")
             # The session ends within 3 s.
             futures, began = [], time.monotonic()
@@ -444,6 +444,6 @@ def test_a_password_that_changed_is_used_when_sessions_renew(
                     futures.append(producer.send(ProducerRecord("t", b"0")))
                 time.sleep(0.01)
             secret.write_text(PASSWORD)
-            assert all(future.get(30_000) for future in futures)
+            assert all(future.result(30) for future in futures)
     assert len(sessions) >= 2
     assert "S3cr3t" not in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from kafka_sink.broker import running_cluster
 from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.network.listener_security import users_of
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.sasl_mechanisms import ScramCredential
 from kafka_sink.common.threads import start_thread
 from kafka_sink.producer.kafka_producer import KafkaProducer
@@ -71,7 +72,7 @@ class Load:
     def _settle(self, sent: list[tuple[Any, int]]) -> None:
         for future, rows in sent:
             try:
-                future.get(60_000)
+                future.result(60)
                 self.acknowledged += rows
             except Exception as error:
                 self.errors.append(error)
@@ -138,7 +139,8 @@ def test_a_wrong_setting_fails_every_send_with_its_cause(case: str) -> None:
         load = Load(producer)
         load.await_errors(3)
         load.stop()
-        producer.close(0)
+        with suppress(KafkaTimeoutError):
+            producer.close(timeout=0)
         assert load.acknowledged == 0
         assert load.longest_call_s < 3 + SLACK_S
         check_causes(load, cause)
@@ -172,7 +174,8 @@ def test_a_certificate_that_goes_wrong_under_load_says_so(identity: Any, cause: 
         with cluster.faults.on("produce", times=2, close="request"):
             load.await_errors(20)
         load.stop()
-        producer.close(0)
+        with suppress(KafkaTimeoutError):
+            producer.close(timeout=0)
         assert load.longest_call_s < 5 + SLACK_S
         check_causes(load, cause)
         assert stored(cluster) >= load.acknowledged
@@ -202,7 +205,8 @@ def test_a_password_withdrawn_under_load_says_so(
             each.configured["SCRAM-SHA-512", "alice"] = ScramCredential.of("SCRAM-SHA-512", "another")  # type: ignore[index]
         load.await_errors(20)
         load.stop()
-        producer.close(0)
+        with suppress(KafkaTimeoutError):
+            producer.close(timeout=0)
         assert load.longest_call_s < 5 + SLACK_S
         check_causes(load, f"the broker refused the authentication ({mechanism})")
         assert stored(cluster) >= load.acknowledged

@@ -48,14 +48,14 @@ def send_one_by_one(producer: KafkaProducer, numbers: range) -> None:
     ]
     producer.flush()
     for future in futures:
-        future.get(0)
+        future.result(0)
 
 
 def send_by_columns(producer: KafkaProducer, numbers: range) -> None:
     rows = {"value": [value(number) for number in numbers], "partition": np.array(numbers, np.int32) % PARTITIONS}
     future = producer.send_columns("load", pa.table(rows))
     producer.flush()
-    assert sum(delivery.count for delivery in future.get(0)) == len(numbers)
+    assert sum(delivery.count for delivery in future.result(0)) == len(numbers)
 
 
 @pytest.mark.behaviour(

@@ -350,7 +350,7 @@ def test_producers_share_one_token(cluster: EmbeddedCluster, idp: TokenServer) -
 
     def write() -> None:
         with KafkaProducer(producer_properties(cluster, idp)) as producer:
-            producer.send(ProducerRecord("shared", b"x")).get(60_000)
+            producer.send(ProducerRecord("shared", b"x")).result(60)
 
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
@@ -374,7 +374,7 @@ def test_wrong_secret_makes_no_storm(
                 KafkaProducer(producer_properties(cluster, idp, sasl_jaas_config=line)) as producer,
                 pytest.raises(KafkaError) as error,
             ):
-                producer.send(ProducerRecord("t", b"x")).get(60_000)
+                producer.send(ProducerRecord("t", b"x")).result(60)
             assert "HTTP 401: invalid_client" in str(error.value)
             assert "Wr0ng" not in str(error.value)
     figure(f"requests of 20 clients with a wrong secret in {SYSTEM_CLOCK.monotonic_ms() - begin} ms", len(idp.asked))

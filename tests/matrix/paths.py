@@ -41,7 +41,7 @@ def _send(write: Write) -> None:
     with KafkaProducer(write.properties) as producer:
         for chunk in columns:
             for key, value in zip(chunk["key"].to_pylist(), chunk["value"].to_pylist(), strict=True):
-                producer.send(ProducerRecord(write.topic, value, key.encode()), outcome)
+                producer.send(ProducerRecord(write.topic, value, key.encode()), on_delivery=outcome)
         producer.flush()
     outcome.check(write.payload.rows)
 

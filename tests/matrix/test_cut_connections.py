@@ -37,7 +37,7 @@ def test_cut_connections_lose_and_repeat_nothing(request: pytest.FixtureRequest,
             load = OrderedLoad(producer, topic, VALUE_BYTES)
             while load.sent < MEGABYTES * 1_000_000 // VALUE_BYTES:
                 load.send(PORTION)
-            producer.flush(FLUSH_MS)
+            producer.flush(timeout=FLUSH_MS / 1000)
         assert load.errors[:3] == []
         assert load.acknowledged == load.sent
         verdict = load.judge(read_topic(server.looks[CUT], topic))

@@ -137,7 +137,7 @@ def test_consume_and_verify_read_over_tls(
 ) -> None:
     properties = embedded.client_properties(security)
     with KafkaProducer(properties) as producer:
-        producer.send_columns(topic, payload.table).get(LIMIT_S * 1000)
+        producer.send_columns(topic, payload.table).result(LIMIT_S)
     connection = [word for name, value in properties.items() for word in ("-X", f"{name}={value}")][2:]
     connection += ["--bootstrap-server", properties["bootstrap.servers"]]
     printed = printed_by("consume", topic, *connection)

@@ -217,7 +217,7 @@ def run_episode(seed: int) -> tuple[HostileWorld, int]:
     for future in futures:
         assert future.done()
         try:
-            future.get(0)
+            future.result(0)
         except KafkaError:
             continue
     assert world.acknowledged + world.failed == len(futures)

@@ -12,13 +12,13 @@ import random
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.threads import Loop
 from kafka_sink.producer.batching.buffer_pool import BufferPool
 from kafka_sink.producer.futures import Delivery
@@ -366,7 +366,7 @@ class Simulation(Run):
         before = [sending for sending in self.ledger.sendings if sending.accepted]
         limit_ms = self.plan.properties["delivery.timeout.ms"] + _GRACE_MS + self.ledger.paused_ms
         began_ms = self.world.now_ms
-        self._producer.flush(FOREVER_MS)
+        self._producer.flush()
         if self.world.now_ms - began_ms > limit_ms + self.ledger.paused_ms:
             raise ViolationError(f"a flush took {self.world.now_ms - began_ms} ms")
         for sending in before:
@@ -391,7 +391,9 @@ class Simulation(Run):
         self.ledger.force_closed = ending in ("hasty", "forced")
         self._thread.before_run = self._before_run
         timeout_ms = {"hasty": self.world.rng.randrange(1, 200), "forced": 0}.get(ending, FOREVER_MS)
-        self._producer.close(timeout_ms)
+        # The ledger says what may be given up.
+        with suppress(KafkaTimeoutError):
+            self._producer.close(timeout=timeout_ms / 1000)
         try:
             self._producer.send(ProducerRecord(self.plan.topics[0].name, b"late"))
         except KafkaError:

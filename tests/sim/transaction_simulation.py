@@ -8,6 +8,7 @@ Applications are generators; what they yield is how long they do something else.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 
 from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
@@ -135,7 +136,8 @@ class TransactionSimulation(Run):
             step()
 
         sender.run_once = checked_step  # type: ignore[method-assign]
-        life.producer.close(timeout_ms)
+        with suppress(KafkaTimeoutError):
+            life.producer.close(timeout=timeout_ms / 1000)
         self._check_closed(life.network, life.thread.pipeline)
 
     @property
@@ -275,12 +277,12 @@ class TransactionSimulation(Run):
         yield from self._ended(life.producer.abort_transaction, writer, life)
         self.world.note("{}", transaction)
 
-    def _ended(self, call: Callable[[int], None], writer: str = "", life: Life | None = None) -> Script:
+    def _ended(self, call: Callable[..., None], writer: str = "", life: Life | None = None) -> Script:
         """Make *call* until its outcome is known; if *writer* and *life* are given, that one may crash meanwhile."""
         limit_ms = self.world.now_ms + self._patience_ms
         while True:
             try:
-                call(self.world.rng.randint(1, 300) if self.plan.waits else 0)
+                call(timeout=self.world.rng.randint(1, 300) / 1000 if self.plan.waits else 0)
                 return
             except KafkaTimeoutError:
                 if self.world.now_ms > limit_ms and not self._is_excused:
@@ -313,7 +315,7 @@ class TransactionSimulation(Run):
             transaction.offset = transaction.number
             try:
                 life.producer.send_offsets_to_transaction(
-                    {self._partitions[0]: transaction.number}, writer, rng.choice([1, 50, 3000])
+                    {self._partitions[0]: transaction.number}, writer, timeout=rng.choice([1, 50, 3000]) / 1000
                 )
             except KafkaTimeoutError as error:
                 raise TransactionAbortableError("the offsets took too long") from error

@@ -56,7 +56,7 @@ class Workload:
             staged.partition = partition
         on_staged(sending)
         record = ProducerRecord(topic, staged.value, staged.key, staged.partition, staged.timestamp, staged.headers)
-        future = self._producer.send(record, lambda delivery: self._told(sending, delivery))
+        future = self._producer.send(record, on_delivery=lambda delivery: self._told(sending, delivery))
         sending.accepted = True
         self._world.note("sent {} to {}", staged.number, topic)
         if future.done() != (sending.told == 1):
@@ -79,7 +79,9 @@ class Workload:
         )
         self._world.note("sending the chunk {} to {} to {}", sending.first, sending.first + count - 1, topic)
         try:
-            self._producer.send_columns(topic, chunk, places, lambda delivery: self._told(sending, delivery))
+            self._producer.send_columns(
+                topic, chunk, places, on_delivery=lambda delivery: self._told(sending, delivery)
+            )
         except (ApiError, PartlyStagedError) as error:
             sending.accepted = False
             self._world.note("the chunk was not taken whole: {}", error)

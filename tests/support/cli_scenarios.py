@@ -130,7 +130,7 @@ def transactions_of_others(kafkalite: CommandLine) -> None:
     assert "nothing to abort" in kafkalite("txn", "abort", f"{topic}.b")
     assert "TRANSACTIONAL_ID_NOT_FOUND" in kafkalite("txn", "describe", f"{topic}.nobody", fails=True)
     for producer in producers.values():
-        producer.close(0)
+        producer.close(timeout=0)
 
 
 def a_transaction_that_hangs(kafkalite: CommandLine) -> None:
@@ -158,4 +158,4 @@ def a_transaction_that_hangs(kafkalite: CommandLine) -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in kafkalite("txn", "hanging", topic, "7", fails=True)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in kafkalite("txn", "hanging", f"{topic}.none", fails=True)
     kafkalite("txn", "abort", f"{topic}.lost")
-    producer.close(0)
+    producer.close(timeout=0)

@@ -36,7 +36,7 @@ def main() -> None:
     def send(producer: KafkaProducer, count: int | None) -> None:
         for number in itertools.count() if count is None else range(count):
             value = b"%d" % number
-            producer.send(ProducerRecord(topic, value, partition=number % 3), partial(note, value))
+            producer.send(ProducerRecord(topic, value, partition=number % 3), on_delivery=partial(note, value))
             if number == 200:
                 print("records flow", flush=True)
 

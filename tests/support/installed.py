@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pyspark
-from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -49,11 +50,14 @@ def needed(*requirements: str) -> Iterator[Path]:
     """What pip would install of the tests' own environment for *requirements*, with all that these require."""
     left, done = list(requirements), set[str]()
     while left:
-        requirement = Requirement(left.pop())
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if requirement.name not in done and applies:
-            done.add(requirement.name)
-            distribution = importlib.metadata.distribution(requirement.name)
+        requirement = left.pop()
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        if name in done or "extra ==" in requirement:
+            continue
+        done.add(name)
+        # What other systems or Pythons need is not there.
+        with suppress(importlib.metadata.PackageNotFoundError):
+            distribution = importlib.metadata.distribution(name)
             left += distribution.requires or ()
             tops = {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}
             yield from (Path(str(distribution.locate_file(top))) for top in tops - {"__pycache__"})

@@ -69,7 +69,7 @@ class OrderedLoad:
             self._producer.send_columns(self._topic, chunk, on_delivery=self._told)
         else:
             for key, value in rows:
-                self._producer.send(ProducerRecord(self._topic, value, key), self._told)
+                self._producer.send(ProducerRecord(self._topic, value, key), on_delivery=self._told)
 
     def _row(self, number: int) -> tuple[bytes, bytes]:
         key = number % KEYS

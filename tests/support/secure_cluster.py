@@ -86,7 +86,7 @@ def client_properties(cluster: EmbeddedCluster, listener: str, **properties: Any
 def produce(properties: Mapping[str, Any], count: int = 10, topic: str = "t") -> int:
     """Send *count* records; how many were acknowledged. The first error is raised, and then no more are sent."""
     with KafkaProducer(properties) as producer:
-        producer.send(ProducerRecord(topic, b"first")).get(60_000)
+        producer.send(ProducerRecord(topic, b"first")).result(60)
         futures = [producer.send(ProducerRecord(topic, b"%d" % number)) for number in range(1, count)]
         producer.flush()
-        return 1 + len([future.get(60_000) for future in futures])
+        return 1 + len([future.result(60) for future in futures])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
@@ -22,7 +23,7 @@ from kafka_sink.cli.values.typed_values import payload_writer
 from kafka_sink.cli.values.value_schemas import KEY, VALUE, TypedColumn
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import ApiError, KafkaTimeoutError, RecordTooLargeError, SerializationError
+from kafka_sink.common.errors import KafkaTimeoutError, RecordTooLargeError, SerializationError
 from kafka_sink.formats.column_format import AVRO, PROTOBUF
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
@@ -259,21 +260,19 @@ class _Sending:
 
     def _finish(self) -> None:
         try:
-            self._producer.flush(max(self._deadline_ms - SYSTEM_CLOCK.monotonic_ms(), 0) + EXPIRY_GRACE_MS)
+            left_ms = max(self._deadline_ms - SYSTEM_CLOCK.monotonic_ms(), 0)
+            self._producer.flush(timeout=(left_ms + EXPIRY_GRACE_MS) / 1000)
         except KafkaTimeoutError:
             # The remaining records fail now and are counted like all others that were not acknowledged.
-            self._producer.close(0)
+            with suppress(KafkaTimeoutError):
+                self._producer.close(timeout=0)
 
 
 def _stage(producer: KafkaProducer, record: ProducerRecord, on_delivery: DeliveryCallback) -> bool:
     """Pass *record* to the producer; False if the following records would fail in the same way."""
-    future = producer.send(record, on_delivery)
-    if isinstance(future, FailedFuture):
-        try:
-            future.get(0)
-        except ApiError as error:
-            return isinstance(error, _FAULTS_OF_A_LINE)
-    return True
+    future = producer.send(record, on_delivery=on_delivery)
+    # Others have not ended yet, or their lines alone are at fault.
+    return not isinstance(future, FailedFuture) or isinstance(future.exception(), _FAULTS_OF_A_LINE)
 
 
 class InputTooLongError(SerializationError):

@@ -119,6 +119,16 @@ BUILT_IN: Final[Mapping[str, type[Serializer]]] = {
 }
 
 
+class _FunctionSerializer(Serializer):
+    """Converts with a function of the object; null stays null."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
+        return None if data is None else self.function(data)
+
+
 class FieldSerializer:
     """The serializer of keys or of values; names the field, the type and the serializer in its errors."""
 
@@ -126,6 +136,8 @@ class FieldSerializer:
         """:raises ConfigError: if *serializer* cannot be loaded."""
         self._option = option
         self._field = option.partition(".")[0]
+        if callable(serializer) and not hasattr(serializer, "serialize"):
+            serializer = _FunctionSerializer(serializer)
         self._serializer = load_plugin(option, serializer, BUILT_IN, "serialize")
         #: Whether bytes are passed through unchanged.
         self.is_plain = type(self._serializer) is BytesSerializer
@@ -140,16 +152,21 @@ class FieldSerializer:
         except Exception as error:
             raise SerializationError(
                 f"the record's {self._field} ({type(data).__name__}) for topic {topic} cannot be serialized by "
-                f"{name_of(self._serializer)} ({self._option}): {error}"
+                f"{self._name} ({self._option}): {error}"
             ) from error
         if serialized is None or isinstance(serialized, bytes):
             return serialized
         if isinstance(serialized, bytearray | memoryview):
             return bytes(serialized)
         raise SerializationError(
-            f"{name_of(self._serializer)} ({self._option}) returned {type(serialized).__name__} for the record's "
+            f"{self._name} ({self._option}) returned {type(serialized).__name__} for the record's "
             f"{self._field} of topic {topic}; a serializer must return bytes or None"
         )
+
+    @property
+    def _name(self) -> str:
+        made = self._serializer
+        return repr(made.function) if isinstance(made, _FunctionSerializer) else name_of(made)
 
     def close(self) -> None:
         close = getattr(self._serializer, "close", None)

@@ -191,6 +191,7 @@ class Sender:
         self._running = True
         self._force_close = False
         self._why_closed = "the producer was closed"
+        self._lost = ""
         # The pause after an unexpected error; a forced close ends it.
         self._pause = threading.Condition()
         self._last_uncaught: type[Exception] | None = None
@@ -220,7 +221,7 @@ class Sender:
             self._running = False
             self._accumulator.close()
             self._accumulator.await_appends()
-            self._warn_of_lost(self._in_flight.give_up(self._reason_for_giving_up))
+            self._note_lost(self._in_flight.give_up(self._reason_for_giving_up))
             if self._transactional is not None:
                 self._transactional.close()
             self._close_client()
@@ -233,14 +234,22 @@ class Sender:
             return KafkaError(f"{self._why_closed} before this record was acknowledged; it was sent, and may be stored")
         return KafkaError(f"{self._why_closed} before this record was sent")
 
-    def _warn_of_lost(self, batches: Sequence[ProducerBatch]) -> None:
+    def _note_lost(self, batches: Sequence[ProducerBatch]) -> None:
         if batches:
             lost = "; ".join(
                 f"{what}: {_places(given_up)}"
                 for what, was_sent in (("never sent", False), ("sent, and possibly stored", True))
                 if (given_up := [batch for batch in batches if batch.was_sent is was_sent])
             )
-            self._log.warning("%s, and not all records were acknowledged: %s", self._why_closed, lost)
+            self._lost = f"{self._why_closed}, and not all records were acknowledged: {lost}"
+            self._log.warning("%s", self._lost)
+
+    def take_lost(self) -> str:
+        """The records that were given up at the end, counted for the user; empty if there are none, and the second
+        time.
+        """
+        lost, self._lost = self._lost, ""
+        return lost
 
     def _close_client(self) -> None:
         try:

@@ -7,24 +7,30 @@ never performs I/O itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, KafkaError, RecordTooLargeError
-from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, RecordMetadata, TopicPartition
 from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator
-from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
+from kafka_sink.producer.futures import (
+    Delivery,
+    DeliveryCallback,
+    DeliveryFuture,
+    FailedFuture,
+    FutureRecordMetadata,
+)
 from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
 from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.plugins.partitioner import check_choice
-from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_headers, check_record
+from kafka_sink.producer.producer_record import NO_HEADERS, Headers, ProducerRecord, checked_headers, header_pairs
 from kafka_sink.producer.staging.column_staging import RECORD_OVERHEAD_BYTES, size_problem
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION, TopicMetadata
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.records import reference
 from kafka_sink.records.layout import MAX_RECORD_OVERHEAD_BYTES
-from kafka_sink.records.murmur2 import positive_murmur2
+from kafka_sink.records.murmur2 import KEPT_KEY_BYTES, kept_positive_murmur2, positive_murmur2
 
 
 class RecordStaging:
@@ -70,49 +76,59 @@ class RecordStaging:
             self._append_to_open_batch = lambda *_: None
 
     def stage(
-        self, record: ProducerRecord, on_delivery: DeliveryCallback | None
-    ) -> FutureRecordMetadata | FailedFuture:
-        """Stage *record* and return its future. Cluster errors complete the future, and *on_delivery* is called with
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> DeliveryFuture[RecordMetadata]:
+        """Stage a record and return its future. Cluster errors complete the future, and *on_delivery* is called with
         them on this thread.
 
         :raises SerializationError: if the key, the value or a header cannot be serialized.
-        :raises ValueError: if the topic, partition, timestamp or headers of *record* have the wrong type or are out of
-            range.
+        :raises ValueError: if *topic*, *partition* or *timestamp* has the wrong type or is out of range.
         :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
         """
         # One function, because every call and every lookup in it is paid for once per record.
         interceptors = self._interceptors
         if interceptors is not None:
-            record = self._intercept(interceptors, record)
-        topic, value, key, partition, timestamp, headers = record
-        now_ms = self._monotonic_ms()
+            record = ProducerRecord(topic, value, key, partition, timestamp, headers or NO_HEADERS)
+            topic, value, key, partition, timestamp, headers = self._intercept(interceptors, record)
+        chosen, stamped, written, started_ms = partition, timestamp, NO_HEADERS, self._monotonic_ms()
         try:
             if type(topic) is not str or partition is not None or timestamp is not None or headers is not NO_HEADERS:
-                check_record(topic, partition, timestamp, headers)
+                written = checked_headers(topic, partition, timestamp, headers)
             known = self._known_topics.get(topic)
-            if known is None or now_ms >= known.until_ms or partition is not None:
-                known = self._topics.find(topic, partition, now_ms)
+            if known is None or started_ms >= known.until_ms or partition is not None:
+                known = self._topics.find(topic, partition, started_ms)
+            key_bytes, value_bytes = key, value
             if type(value) is not bytes or (key is not None and type(key) is not bytes) or not self._takes_bytes:
-                key, value, headers = self._serialize(record)
-            if partition is None:
-                if key is not None and self._hashes_keys:
-                    partition = positive_murmur2(key) % known.partition_count
+                key_bytes, value_bytes, written = self._serialize(topic, key, value, written)
+            if chosen is None:
+                if key_bytes is not None and self._hashes_keys:
+                    hash_of = kept_positive_murmur2 if len(key_bytes) <= KEPT_KEY_BYTES else positive_murmur2
+                    chosen = hash_of(key_bytes) % known.partition_count
                 else:
-                    partition = self._choose_partition(record, key, value, known.cluster)
-            if timestamp is None:
-                timestamp = self._wall_ms()
+                    chosen = self._choose_partition(topic, key, key_bytes, value, value_bytes, known.cluster)
+            if stamped is None:
+                stamped = self._wall_ms()
             callback = on_delivery
             if interceptors is not None:
-                callback = interceptors.acknowledging(timestamp, key, value, on_delivery)
-            future = self._append_to_open_batch(topic, partition, timestamp, key, value, headers, callback)
+                callback = interceptors.acknowledging(stamped, key_bytes, value_bytes, on_delivery)
+            future = self._append_to_open_batch(topic, chosen, stamped, key_bytes, value_bytes, written, callback)
             if future is None:
-                staged = _Staged(timestamp, key, value, headers, callback)
-                future, partition = self._append(record, staged, partition, known.cluster, now_ms)
-            if self._built_in is not None and record.partition is None and (key is None or not self._hashes_keys):
-                self._built_in.appended(topic, partition, _sticky_bytes(key, value, headers), known.cluster)
+                record = ProducerRecord(topic, value, key, partition, timestamp, written)
+                staged = _Staged(stamped, key_bytes, value_bytes, written, callback)
+                future, chosen = self._append(record, staged, chosen, known.cluster, started_ms)
+            if partition is None and self._built_in is not None and (key_bytes is None or not self._hashes_keys):
+                self._built_in.appended(topic, chosen, _sticky_bytes(key_bytes, value_bytes, written), known.cluster)
             return future
         except Exception as error:
-            return self._not_staged(record, partition, error, on_delivery)
+            record = ProducerRecord(topic, value, key, partition, timestamp, headers or NO_HEADERS)
+            return self._not_staged(record, chosen, error, on_delivery)
 
     def _intercept(self, interceptors: ProducerInterceptors, record: ProducerRecord) -> ProducerRecord:
         intercepted = interceptors.on_send(record)
@@ -151,25 +167,30 @@ class RecordStaging:
         except Exception:
             self._log.exception("the delivery callback of a record for topic %s raised", topic)
 
-    def _serialize(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
-        headers = list(record.headers)
-        key = self._key_serializer.serialize(record.topic, headers, record.key)
-        value = self._value_serializer.serialize(record.topic, headers, record.value)
-        if len(headers) != len(record.headers):
-            # The record's own headers were checked before.
-            check_headers(headers)
-        return key, value, tuple(headers)
+    def _serialize(
+        self, topic: str, key: Any, value: Any, written: Sequence[Header]
+    ) -> tuple[bytes | None, bytes | None, Sequence[Header]]:
+        headers = list(written)
+        key_bytes = self._key_serializer.serialize(topic, headers, key)
+        value_bytes = self._value_serializer.serialize(topic, headers, value)
+        if len(headers) != len(written):
+            # Serializers may add some.
+            written = header_pairs(headers)
+        return key_bytes, value_bytes, written
 
     def _choose_partition(
-        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: Cluster,
     ) -> int:
         if self._built_in is not None:
-            return self._built_in.sticky_partition(record.topic, cluster)
-        return self._ask_partitioner(record, key, value, cluster)
-
-    def _ask_partitioner(self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster) -> int:
-        partition = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
-        check_choice(self._partitioner, record.topic, partition, cluster)
+            return self._built_in.sticky_partition(topic, cluster)
+        partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
+        check_choice(self._partitioner, topic, partition, cluster)
         return int(partition)
 
     def _append(
@@ -210,11 +231,9 @@ class RecordStaging:
         _, key, value, headers, _ = staged
         if self._built_in is not None:
             self._built_in.needs_new_batch(record.topic, partition, _sticky_bytes(key, value, headers), cluster)
-            return self._built_in.sticky_partition(record.topic, cluster)
-        if self._on_new_batch is not None:
+        elif self._on_new_batch is not None:
             self._on_new_batch(record.topic, cluster, partition)
-            return self._ask_partitioner(record, key, value, cluster)
-        return partition
+        return self._choose_partition(record.topic, record.key, key, record.value, value, cluster)
 
 
 class _Staged(NamedTuple):

@@ -102,6 +102,6 @@ class KeptProducers:
 
 def _close(producer: TaskProducer) -> None:
     try:
-        producer.close(0)
+        producer.close(timeout=0)
     except Exception:
         _log.exception("could not close an unused producer")

@@ -256,7 +256,7 @@ class _TaskAttempt:
         """Close the producer without waiting, because the attempt has failed."""
         kept_producers.give_up()
         if self._producer is not None:
-            self._producer.close(0)
+            self._producer.abandon()
 
 
 def _open_plain(spec: WriteSpec, kept: TaskProducer | None) -> TaskProducer:
@@ -298,7 +298,7 @@ def _stage(
 ) -> None:
     """:raises RowError: if some of *rows* cannot be written; none of them is staged."""
     try:
-        producer.send_columns(topic, rows, partitions, tracker.handing_over())
+        producer.send_columns(topic, rows, partitions, on_delivery=tracker.handing_over())
     except PartlyStagedError as error:
         # A task attempt writes all of its rows or fails, so a part cannot be handled separately.
         raise (error.__cause__ or error) from None

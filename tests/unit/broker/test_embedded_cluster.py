@@ -93,7 +93,7 @@ def test_a_listener_of_any_name_is_served_as_the_map_says() -> None:
     with EmbeddedCluster(config=parse(BrokerConfig, properties)) as cluster:
         cluster.create_topic("t", 1)
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-            assert producer.send(ProducerRecord("t", b"x")).get(30_000).offset == 0
+            assert producer.send(ProducerRecord("t", b"x")).result(30).offset == 0
 
 
 def test_ipv6_host_is_advertised_in_brackets() -> None:
@@ -197,7 +197,7 @@ def test_a_node_that_cannot_be_stopped_on_a_full_disk_runs_on(tmp_path: Path) ->
     assert sorted(cluster.nodes) == [1, 2]
     disk.is_full = False
     with KafkaProducer({"bootstrap.servers": cluster.nodes[1]["PLAINTEXT"].address}) as producer:
-        assert producer.send(ProducerRecord("t", b"x", partition=0)).get(30_000).offset == 0
+        assert producer.send(ProducerRecord("t", b"x", partition=0)).result(30).offset == 0
     disk.is_full = True
     cluster.stop()
     assert set(threading.enumerate()) == before
@@ -208,7 +208,7 @@ def test_directory_that_several_processes_shared_is_opened(tmp_path: Path) -> No
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("t", 1)
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-            assert producer.send(ProducerRecord("t", b"x")).get(30_000).offset == 0
+            assert producer.send(ProducerRecord("t", b"x")).result(30).offset == 0
     file = tmp_path / "cluster.json"
     content = json.loads(without_checksum(file.read_bytes()) or b"")
     content |= {"version": 7, "members": [1, 2, 3], "nodes": {"2": [["PLAINTEXT", "127.0.0.1", 9]]}}
@@ -218,7 +218,7 @@ def test_directory_that_several_processes_shared_is_opened(tmp_path: Path) -> No
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
         assert sorted(cluster.nodes) == [1]
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-            assert producer.send(ProducerRecord("t", b"y")).get(30_000).offset == 1
+            assert producer.send(ProducerRecord("t", b"y")).result(30).offset == 1
 
 
 def test_fetches_that_wait_are_counted_once_for_all_nodes() -> None:

@@ -49,21 +49,21 @@ def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
 
 
 @pytest.mark.behaviour("KafkaProducer", "Wrong arguments are raised at once")
-@pytest.mark.parametrize("record", [None, "abcdef", b"abcdef", {"topic": TOPIC}, (TOPIC, b"v", None, None, None, ())])
+@pytest.mark.parametrize("record", [None, b"abcdef", {"topic": TOPIC}, (TOPIC, b"v", None, None, None, ())])
 def test_send_refuses_other_than_records_by_type(producer: KafkaProducer, record: Any) -> None:
-    with pytest.raises(ValueError, match=f"send takes a ProducerRecord, got {type(record).__name__}"):
+    with pytest.raises(ValueError, match=f"send takes a topic, or a ProducerRecord, got {type(record).__name__}"):
         producer.send(record)
 
 
 def test_uncallable_callback_is_refused_before_staging(producer: KafkaProducer) -> None:
     before = producer.metrics()["record-send-total"]
     for send in (
-        lambda: producer.send(ProducerRecord(TOPIC, b"v"), 5),  # type: ignore[arg-type]
+        lambda: producer.send(ProducerRecord(TOPIC, b"v"), on_delivery=5),  # type: ignore[arg-type]
         lambda: producer.send_columns(TOPIC, ROWS, on_delivery=5),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match="on_delivery must be a function of a Delivery, got int"):
             send()
-    producer.flush(5000)
+    producer.flush(timeout=5)
     assert producer.metrics()["record-send-total"] == before
 
 
@@ -87,12 +87,12 @@ def test_partitions_that_are_not_as_many_as_the_rows_are_refused(producer: Kafka
     before = producer.metrics()["record-send-total"]
     with pytest.raises(ValueError, match=f"got {count} partitions for 2 rows"):
         producer.send_columns(TOPIC, ROWS, np.zeros(count, dtype=np.int32))
-    producer.flush(5000)
+    producer.flush(timeout=5)
     assert producer.metrics()["record-send-total"] == before
 
 
 @pytest.mark.behaviour("Interceptors and serializers", "Headers that a serializer adds are checked too")
-@pytest.mark.parametrize("header", [5, ("a", "text"), ("a", bytearray(b"x")), (b"a", b"x"), ("\ud800", b"x"), None])
+@pytest.mark.parametrize("header", [5, ("a", 5), ("a", bytearray(b"x")), (b"a", b"x"), ("\ud800", b"x"), None])
 def test_headers_that_a_serializer_adds_are_looked_at_too(cluster: EmbeddedCluster, header: Any) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap_servers}
     with KafkaProducer(properties, value_serializer=Answering(header)) as producer:
@@ -104,7 +104,7 @@ def test_headers_that_a_serializer_adds_are_looked_at_too(cluster: EmbeddedClust
 def test_a_header_that_is_no_utf_8_is_refused_by_its_number(producer: KafkaProducer) -> None:
     with pytest.raises(SerializationError, match=r"header 0 .*cannot be written in UTF-8"):
         producer.send(ProducerRecord(TOPIC, b"v", headers=[("\ud800", b"x")]))
-    assert producer.send(ProducerRecord(TOPIC, b"v", headers=[("é", b"x")])).get(60_000).offset >= 0
+    assert producer.send(ProducerRecord(TOPIC, b"v", headers=[("é", b"x")])).result(60).offset >= 0
 
 
 @pytest.mark.behaviour(

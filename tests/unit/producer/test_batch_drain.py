@@ -337,7 +337,7 @@ def test_a_batch_that_cannot_be_compressed_fails_alone(monkeypatch: pytest.Monke
     drained = drain(accumulator, make_cluster([0, 0, 0]))
     assert [batch.topic_partition.partition for batch in drained] == [0, 2]
     with pytest.raises(KafkaError, match=r"could not build a batch of 1 record\(s\) for orders-1: MemoryError"):
-        futures[1].get(0)
+        futures[1].result(0)
     assert not futures[0].done()
     # Its memory is back and its sequence was never given out.
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 2000

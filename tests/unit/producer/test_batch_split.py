@@ -99,7 +99,7 @@ def test_futures_follow_their_records_through_repeated_splits() -> None:
     head.done(100, NO_TIMESTAMP, None)
     second.done(900, NO_TIMESTAMP, None)
     assert batch.result.wait(0)
-    places = [future.get(0).offset for future in futures]
+    places = [future.result(0).offset for future in futures]
     counts = (head.record_count, first.record_count, second.record_count)
     assert places == [base + n for base, count in zip((100, 500, 900), counts, strict=True) for n in range(count)]
 
@@ -144,7 +144,7 @@ def test_too_large_batches_arrive_in_order_and_whole(codec: str, idempotent: boo
     world.brokers.max_message_bytes = 2_000
     futures = world.sent(*values)
     assert world.brokers.values() == values
-    assert [future.get(0).offset for future in futures] == list(range(400))
+    assert [future.result(0).offset for future in futures] == list(range(400))
     assert world.acknowledged == 400
     world.assert_memory_is_back()
     if idempotent:
@@ -164,9 +164,9 @@ def test_only_the_record_that_is_too_large_by_itself_fails() -> None:
     values = [b"a" * 100, b"b" * 100, b"L" * 3_000, b"c" * 100, b"d" * 100]
     futures = world.sent(*values)
     with pytest.raises(RecordTooLargeError, match=r"of 3070 bytes in a batch .*raise max\.message\.bytes of the topic"):
-        futures[2].get(0)
+        futures[2].result(0)
     assert world.brokers.values() == [values[n] for n in (0, 1, 3, 4)]
-    assert [futures[n].get(0).offset for n in (0, 1, 3, 4)] == [0, 1, 2, 3]
+    assert [futures[n].result(0).offset for n in (0, 1, 3, 4)] == [0, 1, 2, 3]
     assert (world.acknowledged, world.failed) == (4, 1)
     world.assert_memory_is_back()
 
@@ -182,9 +182,9 @@ def test_a_batch_that_cannot_be_split_fails_with_both_reasons(monkeypatch: pytes
         world.settle()
     for future in futures:
         with pytest.raises(RecordTooLargeError, match=r"send a smaller record.*not split: ZeroDivisionError"):
-            future.get(0)
+            future.result(0)
     (fine,) = world.sent(b"fine")
-    assert fine.get(0).offset == 0
+    assert fine.result(0).offset == 0
     world.assert_memory_is_back()
 
 
@@ -193,7 +193,7 @@ def test_splitting_a_batch_uses_up_no_retry() -> None:
     world.connect()
     world.brokers.max_message_bytes = HEADER_BYTES + 150
     futures = world.sent(*[b"x" * 100] * 16)
-    assert [future.get(0).offset for future in futures] == list(range(16))
+    assert [future.result(0).offset for future in futures] == list(range(16))
 
 
 @pytest.mark.behaviour("Batch split", "Pieces keep the age of their batch, and expire with it")
@@ -264,7 +264,7 @@ def test_an_abort_ends_the_pieces() -> None:
     world.drain.abort_batches(lambda _: RecordTooLargeError("given up"))
     for future in futures:
         with pytest.raises(RecordTooLargeError, match="given up"):
-            future.get(0)
+            future.result(0)
     assert world.failed == 3
 
 

@@ -66,7 +66,7 @@ class Stored:
 def in_use(leaders: tuple[int, ...] = (1,), **properties: Any) -> DrivenProducer:
     """A producer that has sent a record, so that it knows its topic and is connected."""
     driven = DrivenProducer(leaders, **properties)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).result()
     return driven
 
 
@@ -83,20 +83,20 @@ def test_send_returns_at_once_and_future_gives_the_metadata() -> None:
     headers = [("trace", b"1")]
     future = driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc", partition=1, timestamp=7000, headers=headers))
     assert not future.done(), "sending does not wait for the brokers"
-    assert future.get() == RecordMetadata(TOPIC, 1, 100, 7000, 3, 1)
+    assert future.result() == RecordMetadata(TOPIC, 1, 100, 7000, 3, 1)
     assert (stored.values, stored.headers) == ({1: [b"v"]}, [(("trace", b"1"),)])
 
 
 def test_record_without_timestamp_gets_the_time_of_send() -> None:
     driven = in_use()
     before = driven.clock.wall_ms()
-    assert driven.producer.send(ProducerRecord(TOPIC, b"v")).get().timestamp == before
+    assert driven.producer.send(ProducerRecord(TOPIC, b"v")).result().timestamp == before
 
 
 def test_keys_choose_the_partition() -> None:
     driven = DrivenProducer((1, 1, 1))
     # murmur2 of abc is 479470107.
-    assert driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc")).get().partition == 479470107 % 3
+    assert driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc")).result().partition == 479470107 % 3
 
 
 def test_the_sender_is_woken_by_a_new_or_full_batch_only() -> None:
@@ -154,10 +154,10 @@ def test_too_large_record_fails_even_if_open_batch_has_room(name: str, propertie
     driven = DrivenProducer(linger_ms=10_000, **properties)
     driven.producer.send(ProducerRecord(TOPIC, b"small"))
     told: list[Delivery] = []
-    future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 500), told.append)
+    future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 500), on_delivery=told.append)
     assert future.done()
     with pytest.raises(RecordTooLargeError, match=rf"more than {name} \(500 bytes\)"):
-        future.get()
+        future.result()
     assert [(each.topic_partition, each.base_offset, type(each.error)) for each in told] == [
         ((TOPIC, 0), NO_OFFSET, RecordTooLargeError)
     ]
@@ -170,7 +170,7 @@ def test_callback_error_for_unstaged_record_spares_the_caller(caplog: pytest.Log
     def fail(delivery: Delivery) -> None:
         raise RuntimeError("mine")
 
-    future = DrivenProducer(max_request_size=500).producer.send(ProducerRecord(TOPIC, b"x" * 500), fail)
+    future = DrivenProducer(max_request_size=500).producer.send(ProducerRecord(TOPIC, b"x" * 500), on_delivery=fail)
     assert isinstance(future, FailedFuture)
     assert "the delivery callback of a record for topic orders raised" in caplog.text
 
@@ -191,7 +191,7 @@ def test_a_topic_that_does_not_exist_fails_after_max_block() -> None:
     text = r"topic nowhere is not present in metadata after 3000 ms"
     future = driven.producer.send(ProducerRecord("nowhere", b"v"))
     assert isinstance(future, FailedFuture)
-    for call in (future.get, lambda: driven.producer.partitions_for("nowhere")):
+    for call in (future.result, lambda: driven.producer.partitions_for("nowhere")):
         with pytest.raises(UnknownTopicOrPartitionError, match=text):
             call()
     assert 6000 <= driven.clock.now_ms - started < 7000
@@ -202,7 +202,7 @@ def test_brokers_that_cannot_be_reached_are_named_with_the_cause() -> None:
     driven = DrivenProducer(max_block_ms=2000)
     driven.brokers.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
     with pytest.raises(BrokersUnreachableError) as caught:
-        driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+        driven.producer.send(ProducerRecord(TOPIC, b"v")).result()
     assert "no broker could be reached within 2000 ms" in str(caught.value)
     assert "127.0.0.1:9000: connection refused" in str(caught.value)
 
@@ -210,7 +210,7 @@ def test_brokers_that_cannot_be_reached_are_named_with_the_cause() -> None:
 def test_a_partition_out_of_range_is_waited_for_and_named() -> None:
     driven = DrivenProducer((1, 1), max_block_ms=2000)
     with pytest.raises(KafkaTimeoutError, match="partition 2 of topic orders with partition count 2 is not present"):
-        driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get()
+        driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).result()
 
 
 @with_each("as_rows", [False, True])
@@ -252,7 +252,7 @@ def test_metadata_that_comes_at_the_very_end_is_too_late() -> None:
     driven = DrivenProducer(max_block_ms=1000)
     times_given_to_metadata(driven, answers_after_ms=1000)
     with pytest.raises(UnknownTopicOrPartitionError, match="after 1000 ms"):
-        driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+        driven.producer.send(ProducerRecord(TOPIC, b"v")).result()
 
 
 def test_a_topic_that_is_forbidden_is_not_waited_for() -> None:
@@ -260,7 +260,7 @@ def test_a_topic_that_is_forbidden_is_not_waited_for() -> None:
     driven.brokers.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     started = driven.clock.now_ms
     with pytest.raises(ApiError, match="may not see the topic 'secret'; grant DESCRIBE"):
-        driven.producer.send(ProducerRecord("secret", b"v")).get()
+        driven.producer.send(ProducerRecord("secret", b"v")).result()
     assert driven.clock.now_ms < started + 1000
 
 
@@ -289,7 +289,7 @@ def test_metadata_and_memory_share_the_time_to_block() -> None:
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
     assert waited[0] == max(waited) == 600
     with pytest.raises(BufferExhaustedError):
-        future.get()
+        future.result()
 
 
 @pytest.mark.behaviour("KafkaProducer", "Waiting for metadata and waiting for memory share max.block.ms")
@@ -337,7 +337,7 @@ def test_callbacks_report_each_row_once() -> None:
     driven = DrivenProducer((1, 1, 1), batch_size=300)
     told: list[Delivery] = []
     for _ in range(3):
-        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 50)] * 100), None, told.append)
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 50)] * 100), on_delivery=told.append)
     driven.producer.flush()
     assert sum(delivery.count for delivery in told) == 300
     assert driven.memory_in_use == 0
@@ -355,9 +355,9 @@ def test_arrow_rows_are_stored_and_future_gives_their_deliveries() -> None:
     first = pa.RecordBatch.from_pydict({"value": ["a", "b"], "partition": [2, 0]})
     second = pa.RecordBatch.from_pydict({"value": ["c"], "partition": [2]})
     told: list[Delivery] = []
-    future = driven.producer.send_columns(TOPIC, pa.Table.from_batches([first, second]), None, told.append)
+    future = driven.producer.send_columns(TOPIC, pa.Table.from_batches([first, second]), on_delivery=told.append)
     assert not future.done()
-    deliveries = future.get()
+    deliveries = future.result()
     assert future.done()
     assert stored.values == {2: [b"a", b"c"], 0: [b"b"]}
     assert sorted((each.topic_partition.partition, each.count) for each in deliveries) == [(0, 1), (2, 1), (2, 1)]
@@ -379,10 +379,11 @@ def test_rows_future_raises_the_error_and_times_out() -> None:
     driven = DrivenProducer(linger_ms=60_000)
     future = driven.producer.send_columns(TOPIC, make_chunk([Row(b"a")]))
     with pytest.raises(KafkaTimeoutError, match=r"no answer for 1 of 1 rows for .* after waiting for 5 ms"):
-        future.get(5)
-    driven.producer.close(0)
+        future.result(0.005)
+    with pytest.raises(KafkaTimeoutError, match=r"never sent: 1 record\(s\)"):
+        driven.producer.close(timeout=0)
     with pytest.raises(KafkaError):
-        future.get()
+        future.result()
 
 
 def test_a_chunk_larger_than_the_memory_goes_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +425,7 @@ def test_rows_left_without_memory_are_told_from_staged_ones(monkeypatch: pytest.
     driven = DrivenProducer(
         (1, 1), buffer_memory=4000, batch_size=1000, max_block_ms=200, delivery_timeout_ms=10_000_000
     )
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).result()
     stored = Stored(driven)
     take, driven.brokers.on_produce = driven.brokers.on_produce, lambda node, request: None
     rows = pa.table({"value": [b"%03d" % row * 100 for row in range(30)], "partition": [row % 2 for row in range(30)]})
@@ -434,8 +435,8 @@ def test_rows_left_without_memory_are_told_from_staged_ones(monkeypatch: pytest.
     assert isinstance(error.__cause__, BufferExhaustedError)
     assert 0 < error.rows_staged < 30 and error.rows_staged + len(error.rows_left) == 30
     driven.brokers.on_produce = take
-    assert sum(delivery.count for delivery in error.staged.get()) == error.rows_staged
-    driven.producer.send_columns(TOPIC, rows.take(error.rows_left)).get()
+    assert sum(delivery.count for delivery in error.staged.result()) == error.rows_staged
+    driven.producer.send_columns(TOPIC, rows.take(error.rows_left)).result()
     for partition in (0, 1):
         assert stored.values[partition] == [rows["value"][row].as_py() for row in range(partition, 30, 2)]
 
@@ -471,7 +472,7 @@ def test_late_partitioner_failure_says_which_rows_are_left(monkeypatch: pytest.M
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 300)] * 20))
     staged = sum(stored_rows[:2])
     assert list(caught.value.rows_left) == list(range(staged, 20))
-    assert sum(delivery.count for delivery in caught.value.staged.get()) == staged
+    assert sum(delivery.count for delivery in caught.value.staged.result()) == staged
 
 
 def test_row_for_partition_not_all_brokers_know_yet_is_sent() -> None:
@@ -499,7 +500,7 @@ def test_known_illegal_topic_name_is_refused_without_asking() -> None:
     for number in range(3):
         version = driven.network.metadata.update_version
         with pytest.raises(InvalidTopicError, match="topic name 'bad topic!' is not legal"):
-            driven.producer.send(ProducerRecord("bad topic!", b"v")).get(0)
+            driven.producer.send(ProducerRecord("bad topic!", b"v")).result(0)
         assert (driven.network.metadata.update_version == version) is (number > 0)
 
 
@@ -522,7 +523,7 @@ def test_flush_gives_up_after_its_time() -> None:
     driven.brokers.on_produce = lambda node, request: None
     driven.producer.send(ProducerRecord(TOPIC, b"v"))
     with pytest.raises(KafkaTimeoutError, match="flush did not complete within 500 ms"):
-        driven.producer.flush(500)
+        driven.producer.flush(timeout=0.5)
 
 
 @with_each(("timeout_ms", "is_stuck", "joined_ms"), [(0, False, [3000]), (700, True, [700, 3000])])
@@ -532,9 +533,11 @@ def test_close_without_time_left_fails_what_is_not_acknowledged(
     driven = DrivenProducer()
     future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
     driven.thread.is_stuck = is_stuck
-    driven.producer.close(timeout_ms)
+    with pytest.raises(KafkaTimeoutError, match=r"not all records were acknowledged: never sent: 1 record\(s\) for"):
+        driven.producer.close(timeout=timeout_ms / 1000)
+    driven.producer.close(timeout=0)
     with pytest.raises(KafkaError, match="closed before this record was sent"):
-        future.get()
+        future.result()
     assert driven.thread.joined_ms == joined_ms
     assert not driven.thread.is_alive()
 
@@ -543,24 +546,24 @@ def test_with_block_closes_and_does_not_wait_after_an_error() -> None:
     driven = DrivenProducer()
     with driven.producer as producer:
         future = producer.send(ProducerRecord(TOPIC, b"v"))
-    assert future.get().offset == 100
+    assert future.result().offset == 100
     driven = DrivenProducer()
     with pytest.raises(KeyError), driven.producer as producer:
         future = producer.send(ProducerRecord(TOPIC, b"v"))
         raise KeyError
     with pytest.raises(KafkaError, match="closed before"):
-        future.get()
+        future.result()
 
 
 def test_a_callback_sees_its_records_outcome() -> None:
     driven = DrivenProducer()
     told: list[Delivery] = []
-    future = driven.producer.send(ProducerRecord(TOPIC, b"v"), told.append)
-    future.get()
+    future = driven.producer.send(ProducerRecord(TOPIC, b"v"), on_delivery=told.append)
+    future.result()
     assert [(delivery.base_offset, delivery.count, delivery.error) for delivery in told] == [(100, 1, None)]
     driven.brokers.on_produce = lambda node, request: produce_answer(request, -1, {0: ErrorCode.INVALID_RECORD})
     with pytest.raises(ApiError):
-        driven.producer.send(ProducerRecord(TOPIC, b"v"), told.append).get()
+        driven.producer.send(ProducerRecord(TOPIC, b"v"), on_delivery=told.append).result()
     assert isinstance(told[1].error, ApiError)
 
 
@@ -595,6 +598,6 @@ def test_the_real_thread_ends_with_its_producer() -> None:
     (thread,) = (each for each in threading.enumerate() if each.name == "kafka-producer-network-thread | mine")
     assert thread.daemon
     with pytest.raises(BrokersUnreachableError):
-        producer.send(ProducerRecord(TOPIC, b"v")).get()
-    producer.close(0)
+        producer.send(ProducerRecord(TOPIC, b"v")).result()
+    producer.close(timeout=0)
     assert not thread.is_alive()

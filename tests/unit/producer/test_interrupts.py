@@ -62,20 +62,20 @@ class Episode:
     def send(self, partition: int | None = 0, size: int = 20, **fields: Any) -> None:
         value = self.value(size)
         record = ProducerRecord(TOPIC, value, partition=partition, **fields)
-        future = self.world.producer.send(record, lambda delivery: self.world.told(value, delivery))
+        future = self.world.producer.send(record, on_delivery=lambda delivery: self.world.told(value, delivery))
         self.futures.append((value, future))
 
     def send_columns(self, rows: int = 30, size: int = 20) -> None:
         values = [self.value(size) for _ in range(rows)]
         table = pa.table({"value": values, "partition": pa.array([row % 3 for row in range(rows)], pa.int32())})
-        self.world.producer.send_columns(TOPIC, table, None, self.world.on_delivery)
+        self.world.producer.send_columns(TOPIC, table, on_delivery=self.world.on_delivery)
 
     def check(self) -> None:
         """Everything has ended: what was acknowledged is stored, where it was said to be."""
         for value, future in self.futures:
             assert future.done(), "a future never ended"
             with suppress(KafkaError):
-                metadata = future.get(0)
+                metadata = future.result(0)
                 stored = self.world.brokers.stored[metadata.partition][metadata.offset].value
                 assert stored == value, f"{value!r} was acknowledged, and {stored!r} stored"
         self.world.check_stored(self.values)
@@ -155,7 +155,7 @@ COLUMNS = {
 WAITS = {
     "flush": Scenario(several, lambda it: it.world.producer.flush(), (LINGER,)),
     "close": Scenario(several, lambda it: it.world.producer.close(), (LINGER,)),
-    "close at once": Scenario(several, lambda it: it.world.producer.close(0), (LINGER,)),
+    "close at once": Scenario(several, lambda it: settled(partial(it.world.producer.close, timeout=0)), (LINGER,)),
 }
 TRANSACTIONS = {
     "init": Scenario(nothing, lambda it: it.world.producer.init_transactions(), TRANSACTIONAL),
@@ -197,7 +197,7 @@ def goes_on(episode: Episode) -> None:
             settled(call)
         commits_one(episode)
     elif (refused := settled(lambda: episode.send(0)) or settled(lambda: episode.send_columns(3))) is None:
-        producer.flush(60_000)
+        producer.flush(timeout=60)
         assert episode.world.memory_in_use == 0
         assert not episode.world.pipeline.pool.queued
     else:
@@ -211,7 +211,7 @@ def commits_one(episode: Episode) -> None:
     producer.begin_transaction()
     episode.send(0)
     producer.commit_transaction()
-    assert episode.futures[-1][1].get(0).partition == 0
+    assert episode.futures[-1][1].result(0).partition == 0
     assert episode.world.memory_in_use == 0
 
 
@@ -297,15 +297,16 @@ def test_what_a_delivery_callback_raises_stops_nobody(raised: BaseException, cap
         raise raised
 
     futures = [
-        producer.send(ProducerRecord(TOPIC, episode.value(), partition=number % 3), raise_it) for number in range(9)
+        producer.send(ProducerRecord(TOPIC, episode.value(), partition=number % 3), on_delivery=raise_it)
+        for number in range(9)
     ]
     episode.send(0)
     episode.send(1)
     rows = pa.table({"value": [episode.value() for _ in range(9)]})
-    columns = producer.send_columns(TOPIC, rows, None, raise_it)
-    producer.flush(60_000)
-    assert all(future.get(0).offset >= 0 for future in futures)
-    assert sum(delivery.count for delivery in columns.get(0)) == 9
+    columns = producer.send_columns(TOPIC, rows, on_delivery=raise_it)
+    producer.flush(timeout=60)
+    assert all(future.result(0).offset >= 0 for future in futures)
+    assert sum(delivery.count for delivery in columns.result(0)) == 9
     assert type(raised).__name__ in caplog.text
     goes_on(episode)
 
@@ -321,7 +322,7 @@ def test_interceptor_error_on_sender_thread_stops_nobody(caplog: pytest.LogCaptu
     episode = Episode(InterruptedProducer(interceptors=[Exits()]))
     for _ in range(3):
         episode.send(0)
-    episode.world.producer.flush(60_000)
+    episode.world.producer.flush(timeout=60)
     episode.world.end()
     episode.check()
     assert "Exits raised SystemExit(3)" in caplog.text
@@ -368,4 +369,4 @@ def test_interrupted_sender_thread_closes_the_producer(monkeypatch: pytest.Monke
     refused = str(settled(episode.world.producer.flush))
     assert "can only be closed, because KeyboardInterrupt ended the sender thread half-way" in refused
     with pytest.raises(KafkaError, match="KeyboardInterrupt ended the sender thread before this record was sent"):
-        episode.futures[0][1].get(0)
+        episode.futures[0][1].result(0)

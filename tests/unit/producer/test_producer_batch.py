@@ -218,7 +218,7 @@ def test_callbacks_come_in_order_and_before_get_returns() -> None:
     futures = [send(name) for name in ("first", "second", "third")]
     assert batch.done(40, NO_TIMESTAMP, None)
     assert seen == [("first", 40, False), ("second", 41, False), ("third", 42, False)]
-    assert [future.get(0).offset for future in futures] == [40, 41, 42]
+    assert [future.result(0).offset for future in futures] == [40, 41, 42]
 
 
 @pytest.mark.behaviour("ProducerBatch", "A callback that raises does not keep the next ones from being called")
@@ -234,7 +234,7 @@ def test_raising_callback_does_not_stop_the_next_callbacks(caplog: pytest.LogCap
     with caplog.at_level(logging.ERROR):
         assert batch.done(7, NO_TIMESTAMP, None)
     assert [delivery.base_offset for delivery in seen] == [8]
-    assert future.get(0).offset == 8
+    assert future.result(0).offset == 8
     assert "delivery callback for orders-3 raised" in caplog.text
 
 
@@ -255,8 +255,8 @@ def test_sizes_of_null_are_minus_one_and_of_empty_zero() -> None:
     batch = make_batch()
     nulls, empties = append(batch, None, key=None), append(batch, b"", key=b"")
     batch.done(0, NO_TIMESTAMP, None)
-    assert (nulls.get(0).serialized_key_size, nulls.get(0).serialized_value_size) == (-1, -1)
-    assert (empties.get(0).serialized_key_size, empties.get(0).serialized_value_size) == (0, 0)
+    assert (nulls.result(0).serialized_key_size, nulls.result(0).serialized_value_size) == (-1, -1)
+    assert (empties.result(0).serialized_key_size, empties.result(0).serialized_value_size) == (0, 0)
 
 
 def test_an_offset_that_is_not_known_is_not_counted_up() -> None:
@@ -266,7 +266,7 @@ def test_an_offset_that_is_not_known_is_not_counted_up() -> None:
     future = append(batch, b"2", callback=seen.append)
     batch.done(NO_OFFSET, NO_TIMESTAMP, None)
     assert seen[0].base_offset == NO_OFFSET
-    assert future.get(0).offset == NO_OFFSET
+    assert future.result(0).offset == NO_OFFSET
 
 
 def test_failure_reaches_callback_and_future() -> None:
@@ -278,7 +278,7 @@ def test_failure_reaches_callback_and_future() -> None:
     assert batch.final_state is FinalState.FAILED
     assert seen[0].error is error
     with pytest.raises(RecordTooLargeError):
-        future.get(0)
+        future.result(0)
 
 
 def test_a_second_end_after_a_failure_is_ignored() -> None:
@@ -311,7 +311,7 @@ def test_aborted_batch_fails_its_records_and_ignores_later_ends() -> None:
     assert not batch.abort(KafkaError("again"))
     assert not batch.done(5, NO_TIMESTAMP, None)
     with pytest.raises(KafkaError, match="closed"):
-        future.get(0)
+        future.result(0)
 
 
 def test_a_batch_that_succeeded_is_not_aborted() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from kafka_sink.common.errors import SerializationError
-from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_record
+from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, checked_headers, header_pairs
 from tests.support.cases import with_each
 
 TOPIC = "orders"
 
 
-def check(topic: Any = TOPIC, partition: Any = None, timestamp: Any = None, headers: Any = NO_HEADERS) -> None:
-    check_record(topic, partition, timestamp, headers)
+def check(topic: Any = TOPIC, partition: Any = None, timestamp: Any = None) -> None:
+    assert checked_headers(topic, partition, timestamp, {"h": "x"}) == (("h", b"x"),)
 
 
 @with_each(
@@ -23,9 +23,6 @@ def check(topic: Any = TOPIC, partition: Any = None, timestamp: Any = None, head
         {},
         {"partition": 0, "timestamp": 0},
         {"partition": 2**31 - 1, "timestamp": 2**63 - 1},
-        {"headers": []},
-        {"headers": [("h", b"x"), ("h", None)]},
-        {"headers": (["h", b""],)},
     ],
 )
 def test_what_a_record_may_have(fields: dict[str, Any]) -> None:
@@ -56,22 +53,35 @@ def test_a_wrong_topic_partition_or_timestamp(fields: dict[str, Any], text: str)
 
 
 @with_each(
+    ("headers", "pairs"),
+    [
+        (None, ()),
+        ([], ()),
+        ([("h", b"x"), ("h", None)], (("h", b"x"), ("h", None))),
+        ((["h", b""],), (("h", b""),)),
+        ({"h": b"x", "é": "é", "null": None}, (("h", b"x"), ("é", "é".encode()), ("null", None))),
+    ],
+)
+def test_headers_are_a_mapping_or_pairs(headers: Any, pairs: Any) -> None:
+    assert header_pairs(headers) == pairs
+
+
+@with_each(
     ("headers", "text"),
     [
-        (None, r"headers must be a sequence of \(str, bytes or None\), got NoneType"),
-        ({"h": b"x"}, r"headers must be a sequence of \(str, bytes or None\), got dict"),
-        ("hx", r"headers must be a sequence of \(str, bytes or None\), got str"),
-        (7, r"headers must be a sequence of \(str, bytes or None\), got int"),
-        ([("h", b"x"), "hx"], r"header 1 must be a pair of str and bytes or None, got str"),
-        ([("h", b"x", b"y")], r"header 0 must be a pair of str and bytes or None, got tuple"),
+        ("hx", r"headers must be a mapping or a sequence of pairs, .*, got str"),
+        (7, r"headers must be a mapping or a sequence of pairs, .*, got int"),
+        ([("h", b"x"), "hx"], r"header 1 must be a pair of str and bytes, str or None, got str"),
+        ([("h", b"x", b"y")], r"header 0 must be a pair of str and bytes, str or None, got tuple"),
         ([(b"h", b"x")], r"header 0: the key must be str, got bytes"),
-        ([("h", "x")], r"header 0 \(h\): the value must be bytes or None, got str"),
-        ([("h", 5)], r"header 0 \(h\): the value must be bytes or None, got int"),
+        ({5: b"x"}, r"header 0: the key must be str, got int"),
+        ([("h", "\ud800")], r"header 0 \(h\): the value cannot be written in UTF-8: surrogates"),
+        ([("h", 5)], r"header 0 \(h\): the value must be bytes, str or None, got int"),
     ],
 )
 def test_wrong_headers(headers: Any, text: str) -> None:
     with pytest.raises(SerializationError, match=text):
-        check(headers=headers)
+        header_pairs(headers)
 
 
 def test_a_record_without_headers_needs_no_look_at_them() -> None:

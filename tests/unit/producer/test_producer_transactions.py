@@ -62,11 +62,11 @@ def test_init_timeout_names_unreachable_broker_and_is_repeatable(nobody: str) ->
     producer = KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a", "reconnect.backoff.ms": 1})
     with producer:
         with pytest.raises(KafkaTimeoutError, match=rf"init_transactions.*call it again; unreachable: {nobody}"):
-            producer.init_transactions(timeout_ms=300)
+            producer.init_transactions(timeout=0.3)
         with pytest.raises(TransactionStateError, match="init_transactions timed out"):
             producer.begin_transaction()
         with pytest.raises(KafkaTimeoutError):
-            producer.init_transactions(timeout_ms=1)
+            producer.init_transactions(timeout=0.001)
 
 
 def test_a_closed_producer_has_no_transactions(nobody: str) -> None:

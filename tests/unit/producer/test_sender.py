@@ -42,7 +42,7 @@ def test_a_retriable_answer_is_retried_until_it_succeeds(code: str, backoffs_ms:
     world = world_of(retry_backoff_max_ms=1000)
     world.brokers.verdicts[0].extend([ErrorCode[code]] * len(backoffs_ms))
     (future,) = world.sent(b"v")
-    assert future.get(0).offset == 0
+    assert future.result(0).offset == 0
     assert world.brokers.values() == [b"v"]
     assert [later - earlier for earlier, later in itertools.pairwise(world.brokers.produced_at())] == backoffs_ms
     assert world.figure("record-retry-total") == len(backoffs_ms)
@@ -57,8 +57,8 @@ def test_a_final_answer_fails_the_record_at_once_and_no_other(code: str) -> None
     world.brokers.verdicts[0].append(ErrorCode[code])
     (refused,), (fine,) = world.sent(b"refused"), world.sent(b"fine")
     with pytest.raises(ApiError, match=code):
-        refused.get(0)
-    assert fine.get(0).offset == 0
+        refused.result(0)
+    assert fine.result(0).offset == 0
     assert world.now - began < 100, "nothing was waited for"
     assert len(world.brokers.produced) == 2
     world.assert_memory_is_back()
@@ -76,7 +76,7 @@ def test_leader_named_by_answer_is_used_without_backoff() -> None:
     brokers.leaders[0] = (2, 1)
     began = world.now
     (future,) = world.sent(b"v")
-    assert future.get(0).offset == 0
+    assert future.result(0).offset == 0
     assert [node for node, partition, _ in brokers.produced if partition == 0] == ["1", "2"]
     assert world.now == began, "no backoff was waited for"
     assert world.metadata.fetch().leader_for(tp(0)) == brokers.nodes[2]
@@ -88,7 +88,7 @@ def test_without_named_leader_metadata_and_backoff_are_used() -> None:
     began = world.now
     world.brokers.leaders[0] = (2, 1)
     (future,) = world.sent(b"v")
-    assert future.get(0).offset == 0
+    assert future.result(0).offset == 0
     assert world.brokers.produced[-1][0] == "2"
     assert world.brokers.metadata_requests >= 2
     assert began < world.now < began + 1000
@@ -104,7 +104,7 @@ def test_named_leader_that_is_not_newer_is_ignored(leader: int, epoch: int) -> N
     world.brokers.tells_leaders = True
     began = world.now
     (future,) = world.sent(b"v")
-    assert future.get(0).offset == 0
+    assert future.result(0).offset == 0
     assert world.now - began >= 100, "it is the same leader, so it is given time"
 
 
@@ -115,7 +115,7 @@ def test_a_broker_that_forgot_the_producer_loses_no_record(code: str) -> None:
     forgot = PartitionProduceResponse(error_code=ErrorCode[code], base_offset=-1, log_start_offset=1)
     world.brokers.verdicts[0].append(forgot)
     (future,) = world.sent(b"b")
-    assert future.get(0).offset == 1
+    assert future.result(0).offset == 1
     assert world.brokers.values() == [b"a", b"b"]
     header = world.brokers.batches[0][-1].header
     assert (header.producer_epoch, header.base_sequence) == (1, 0)
@@ -169,7 +169,7 @@ def test_moved_cluster_is_found_again_via_bootstrap_servers() -> None:
     world.brokers.nodes = {3: Node(3, "127.0.0.1", 9003)}
     world.brokers.leaders[0] = (3, 1)
     (future,) = world.sent(b"b")
-    assert future.get(0).offset == 1
+    assert future.result(0).offset == 1
     assert [node for node, _, _ in world.brokers.produced] == ["1", "3"]
 
 
@@ -181,7 +181,7 @@ def test_pass_over_idle_partitions_takes_no_lock() -> None:
         for lock in held:
             stack.enter_context(lock)
         (future,) = world.sent(b"v")
-    assert future.get(0).offset == 0
+    assert future.result(0).offset == 0
 
 
 @pytest.mark.behaviour("Drain", "Work of a pass does not grow with the number of batches that wait")

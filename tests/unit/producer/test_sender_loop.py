@@ -59,7 +59,7 @@ def test_record_goes_to_its_leader_and_returns_with_its_offset() -> None:
     world.brokers.answer(1, base_offset=40)
     world.brokers.answer(2, base_offset=50)
     world.run_until(lambda: not world.accumulator.has_incomplete)
-    assert [future.get(0).offset for future in futures] == [40, 50]
+    assert [future.result(0).offset for future in futures] == [40, 50]
     assert world.memory_in_use == 0
 
 
@@ -167,9 +167,9 @@ def test_expired_record_names_the_missing_leader() -> None:
     world.clock.advance(3000)
     world.in_flight.expire(world.now)
     with pytest.raises(KafkaTimeoutError, match=f"; {tp(0)} has no leader: start the brokers that have its replicas"):
-        futures[0].get(0)
+        futures[0].result(0)
     with pytest.raises(KafkaTimeoutError) as led:
-        futures[1].get(0)
+        futures[1].result(0)
     assert "leader" not in str(led.value)
 
 
@@ -207,7 +207,7 @@ def test_a_request_without_an_answer_is_tried_again(is_lost: bool) -> None:
     assert world.brokers.sent_values() == {0: [b"again"]}
     world.brokers.answer()
     world.run_until(future.done)
-    assert future.get(0).offset == 100
+    assert future.result(0).offset == 100
     assert world.memory_in_use == 0
 
 
@@ -219,7 +219,7 @@ def test_retries_end_with_their_number() -> None:
         world.fails(ErrorCode.NOT_ENOUGH_REPLICAS, message="1 of 2")
     assert future.done()
     with pytest.raises(ApiError, match=r"NOT_ENOUGH_REPLICAS: 1 record.* refused \(1 of 2\); fewer"):
-        future.get(0)
+        future.result(0)
     assert world.memory_in_use == 0
 
 
@@ -232,7 +232,7 @@ def test_after_the_delivery_time_out_there_is_no_retry() -> None:
     world.clock.advance(600)
     world.client.poll(0, world.now)
     with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
-        future.get(0)
+        future.result(0)
     world.step(3)
     assert not world.brokers.requests()
     assert world.memory_in_use == 0
@@ -267,7 +267,7 @@ def test_non_retriable_error_fails_at_once_and_says_what_to_do() -> None:
     future = world.under_way()
     world.fails(ErrorCode.MESSAGE_TOO_LARGE, message="the batch is larger than max.message.bytes")
     with pytest.raises(RecordTooLargeError) as caught:
-        future.get(0)
+        future.result(0)
     text = str(caught.value)
     said = "for orders-0 were refused (the batch is larger than max.message.bytes)"
     assert f"1 record(s) of 69 bytes in a batch {said}; send a smaller record, or raise max.message.bytes" in text
@@ -282,9 +282,9 @@ def test_each_partition_of_an_answer_has_its_own_outcome() -> None:
     world.brokers.answer(p0=ErrorCode.TOPIC_AUTHORIZATION_FAILED, p1=ErrorCode.LEADER_NOT_AVAILABLE)
     world.step()
     with pytest.raises(ApiError, match="grant WRITE on the topic"):
-        futures[0].get(0)
+        futures[0].result(0)
     assert not futures[1].done()
-    assert futures[2].get(0).offset == 100
+    assert futures[2].result(0).offset == 100
 
 
 def refuse_records(world: PlayedWorld, code: ErrorCode, *named: tuple[int, str | None]) -> None:
@@ -305,11 +305,11 @@ def test_invalid_record_gets_its_own_error_and_others_theirs() -> None:
     refuse_records(world, ErrorCode.INVALID_TIMESTAMP, (1, "timestamp out of range"))
     said = r"record 1 of 3 in its batch for orders-0 .* \(timestamp out of range\)"
     with pytest.raises(InvalidTimestampError, match=said) as caught:
-        futures[1].get(0)
+        futures[1].result(0)
     assert "raise message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic" in str(caught.value)
     for index in (0, 2):
         with pytest.raises(KafkaError, match="not stored, because other records in its batch were invalid") as others:
-            futures[index].get(0)
+            futures[index].result(0)
         assert str(told[index].error) == str(others.value)
     assert str(told[1].error) == str(caught.value)
 
@@ -321,10 +321,10 @@ def test_of_several_invalid_records_each_is_an_invalid_record() -> None:
     refuse_records(world, ErrorCode.INVALID_TIMESTAMP, (0, "too old"), (2, None))
     for index, said in ((0, "too old"), (2, "One or more records have been rejected")):
         with pytest.raises(ApiError, match=said) as caught:
-            futures[index].get(0)
+            futures[index].result(0)
         assert caught.value.code is ErrorCode.INVALID_RECORD
     with pytest.raises(KafkaError, match="other records in its batch"):
-        futures[1].get(0)
+        futures[1].result(0)
 
 
 def test_deliveries_of_rows_tell_which_row_was_invalid() -> None:
@@ -347,7 +347,7 @@ def test_an_error_code_from_the_future_is_not_retried() -> None:
     world.brokers.fail(9999)  # type: ignore[arg-type]
     world.step()
     with pytest.raises(ApiError, match="error code 9999"):
-        future.get(0)
+        future.result(0)
 
 
 def test_a_partition_that_the_answer_leaves_out_fails() -> None:
@@ -359,8 +359,8 @@ def test_a_partition_that_the_answer_leaves_out_fails() -> None:
     world.network.reply("1", answer)
     world.step()
     with pytest.raises(ApiError, match="response does not contain this partition"):
-        futures[0].get(0)
-    assert futures[1].get(0).offset == 100
+        futures[0].result(0)
+    assert futures[1].result(0).offset == 100
     assert world.memory_in_use == 0
 
 
@@ -373,7 +373,7 @@ def test_a_partition_nobody_asked_about_is_ignored(caplog: pytest.LogCaptureFixt
     answer.responses[0].partition_responses.insert(0, stranger)
     world.network.reply("1", answer)
     world.step()
-    assert future.get(0).offset == 100
+    assert future.result(0).offset == 100
     assert "response contains orders-17, which the request did not" in caplog.text
 
 
@@ -383,7 +383,7 @@ def test_broker_without_common_produce_version_fails_records() -> None:
     future = world.append()
     world.run_until(future.done)
     with pytest.raises(UnsupportedVersionError, match="orders-0 were refused"):
-        future.get(0)
+        future.result(0)
     assert world.memory_in_use == 0
 
 
@@ -396,14 +396,14 @@ def test_zstd_is_not_sent_to_a_broker_that_cannot_read_it() -> None:
     with pytest.raises(
         UnsupportedVersionError, match=r"zstd needs PRODUCE 7 .* up to version 6; .*another compression\.type"
     ):
-        future.get(0)
+        future.result(0)
 
 
 def test_acks_0_record_is_done_when_written_without_offset() -> None:
     world = PlayedWorld(acks="0")
     future = world.append()
     world.run_until(future.done)
-    assert future.get(0).offset == -1
+    assert future.result(0).offset == -1
     assert world.memory_in_use == 0
     assert world.client.in_flight_request_count() == 0
 
@@ -434,7 +434,7 @@ def test_expired_record_error_says_count_partition_age_and_cause() -> None:
     futures = [world.append(), world.append()]
     world.run_until(futures[0].done, steps=2000)
     with pytest.raises(KafkaTimeoutError) as caught:
-        futures[1].get(0)
+        futures[1].result(0)
     text = str(caught.value)
     assert "expiring 2 record(s) for orders-0: 4000 ms have passed" in text
     assert "delivery.timeout.ms=4000" in text
@@ -461,7 +461,7 @@ def test_memory_of_record_expired_in_flight_stays_until_answer() -> None:
     world.clock.advance(3000)
     world.in_flight.expire(world.now)
     with pytest.raises(KafkaTimeoutError):
-        future.get(0)
+        future.result(0)
     assert world.memory_in_use == 200
     world.step()
     assert world.memory_in_use == 0, "the request timed out, and with it the connection that would have read it"
@@ -551,7 +551,7 @@ def test_partition_resumes_when_its_expired_request_has_ended() -> None:
     world.network.held.clear()
     world.brokers.acknowledge_everything()
     world.run_until(future.done)
-    assert future.get(0).offset == 100
+    assert future.result(0).offset == 100
 
 
 # --- idempotence -----------------------------------------------------------------------------------------------------
@@ -575,7 +575,7 @@ def test_a_duplicate_is_a_success() -> None:
     world = settled()
     future = world.under_way()
     world.fails(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-    assert future.get(0).offset == -1
+    assert future.result(0).offset == -1
     assert world.memory_in_use == 0
     world.under_way()
     assert world.brokers.sent_batches()[0].header.base_sequence == 2
@@ -602,11 +602,11 @@ def test_refused_batch_moves_those_behind_it_to_a_new_epoch() -> None:
     world.brokers.fail(OUT_OF_ORDER)
     world.step(2)
     with pytest.raises(RecordTooLargeError):
-        refused.get(0)
+        refused.result(0)
     assert next_attempt(world) == ([b"b"], 1, 0)
     world.brokers.answer()
     world.run_until(behind.done)
-    assert behind.get(0).offset == 100
+    assert behind.result(0).offset == 100
 
 
 def flight(world: PlayedWorld, *values: bytes, every_ms: int = 0) -> list[Any]:
@@ -696,7 +696,7 @@ def test_producer_id_is_requested_again_after_retriable_error() -> None:
     world.brokers.acknowledge_everything()
     world.run_until(future.done)
     assert world.now == started + 900
-    assert future.get(0).offset == 100
+    assert future.result(0).offset == 100
 
 
 def test_producer_id_is_requested_again_after_lost_connection() -> None:
@@ -708,7 +708,7 @@ def test_producer_id_is_requested_again_after_lost_connection() -> None:
         world.network.lose(node)
     world.brokers.acknowledge_everything()
     world.run_until(future.done)
-    assert future.get(0).offset == 100
+    assert future.result(0).offset == 100
 
 
 def test_later_refused_producer_id_fails_in_flight_records_once() -> None:
@@ -738,11 +738,11 @@ def test_partition_with_gap_at_last_epoch_recovers_from_refusal() -> None:
     world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.run_until(refused.done)
     with pytest.raises(ApiError, match="grant WRITE"):
-        refused.get(0)
+        refused.result(0)
     world.brokers.acknowledge_everything()
     later = world.append(0, b"later")
     world.run_until(later.done)
-    assert later.get(0).offset == 100
+    assert later.result(0).offset == 100
 
 
 def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
@@ -752,7 +752,7 @@ def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
     world.run_until(futures[1].done)
     for future in futures:
         with pytest.raises(ApiError) as caught:
-            future.get(0)
+            future.result(0)
         assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert "grant WRITE on the topic" in str(caught.value)
         assert "set enable.idempotence=false" in str(caught.value)
@@ -763,7 +763,7 @@ def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
     world.run_until(late.done)
     assert failed_at == [started + world.config.retry_backoff_ms], "a later record makes it ask again, no more"
     with pytest.raises(ApiError, match="grant WRITE on the topic"):
-        late.get(0)
+        late.result(0)
 
 
 @with_each("are_asked", [False, True])
@@ -776,7 +776,7 @@ def test_brokers_too_old_for_idempotence_fail_all_records(are_asked: bool) -> No
     future = world.append()
     world.run_until(future.done)
     with pytest.raises(UnsupportedVersionError, match=r"0\.11 or newer.*enable\.idempotence=false"):
-        future.get(0)
+        future.result(0)
     assert world.transactions is not None and world.transactions.state is State.FATAL_ERROR
 
 
@@ -797,7 +797,7 @@ def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
     futures = [world.append(partition) for partition in (0, 1)]
     started = world.now
     world.close()
-    assert [future.get(0).offset for future in futures] == [100, 100]
+    assert [future.result(0).offset for future in futures] == [100, 100]
     assert world.now < started + 5000, "it does not linger"
     assert world.network.is_closed
     with pytest.raises(KafkaError, match="closed"):
@@ -812,7 +812,7 @@ def test_close_waits_for_an_append_that_was_let_in_before() -> None:
     futures: list[Any] = []
     world.clock.actions.append(lambda: futures.append(straggler.end()))
     world.sender.run()
-    assert futures[0].get(0).offset == 100
+    assert futures[0].result(0).offset == 100
 
 
 def test_close_ends_although_a_broker_never_answers() -> None:
@@ -822,7 +822,7 @@ def test_close_ends_although_a_broker_never_answers() -> None:
     future = world.append(callback=lambda delivery: ended.append(world.now - created))
     world.close()
     with pytest.raises(KafkaTimeoutError, match="expiring 1 record"):
-        future.get(0)
+        future.result(0)
     assert ended == [5000]
 
 
@@ -836,7 +836,7 @@ def test_forced_close_fails_queued_and_in_flight_at_once() -> None:
     world.sender.run()
     for future, text in (sent, "acknowledged; it was sent, and may be stored"), (unsent, "sent"):
         with pytest.raises(KafkaError, match=f"the producer was closed before this record was {text}$"):
-            future.get(0)
+            future.result(0)
     assert len(told) == 2
     assert world.figure("record-error-total") == 2
     assert world.now == started
@@ -855,9 +855,9 @@ def test_forced_close_counts_unsent_and_maybe_stored_records(caplog: pytest.LogC
     world.sender.end_with_program()
     world.sender.run()
     with pytest.raises(KafkaError, match=r"the program exited .* acknowledged; it was sent, and may be stored"):
-        sent.get(0)
+        sent.result(0)
     with pytest.raises(KafkaError, match=r"the program exited .* before this record was sent$"):
-        unsent.get(0)
+        unsent.result(0)
     (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
     said = f"never sent: 2 record(s) for {tp(1)} (2); sent, and possibly stored: 1 record(s) for {tp(0)} (1)"
     assert said in warning
@@ -869,7 +869,7 @@ def test_a_close_that_is_forced_half_way_ends() -> None:
     world.brokers.on_produce = lambda node, request: world.sender.force_close()
     world.close()
     with pytest.raises(KafkaError, match="closed before"):
-        future.get(0)
+        future.result(0)
 
 
 def test_dead_sender_fails_what_is_left_and_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -910,7 +910,7 @@ def test_a_request_that_cannot_be_sent_fails_its_records_alone(monkeypatch: pyte
     world.step()
     monkeypatch.undo()
     with pytest.raises(KafkaError, match=r"1 record\(s\) for orders-0 not sent"):
-        futures[0].get(0)
+        futures[0].result(0)
     assert not futures[1].done()
     after = world.append(0)
     world.brokers.acknowledge_everything()
@@ -930,7 +930,7 @@ def test_raising_callback_does_not_stop_answers_of_others(caplog: pytest.LogCapt
     other = world.under_way(1)
     world.brokers.answer()
     world.step()
-    assert other.get(0).offset == 100
+    assert other.result(0).offset == 100
     assert world.memory_in_use == 0
 
 

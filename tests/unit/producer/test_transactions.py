@@ -265,7 +265,7 @@ def test_abort_drops_records_not_sent_yet(world: TransactionalWorld) -> None:
     futures = world.send(b"b", b"c")
     world.abort()
     with pytest.raises(TransactionAbortableError):
-        futures[0].get(0)
+        futures[0].result(0)
     assert world.brokers.values() == [b"a"]
     assert [body.committed for body in world.brokers.requests(END)] == [False]
     world.assert_memory_is_back()

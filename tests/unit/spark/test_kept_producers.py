@@ -163,7 +163,7 @@ def test_a_producer_with_refused_credentials_does_not_go_on(clock: FakeClock, ke
 def test_a_producer_that_is_not_at_rest_does_not_go_on(spoil: str, clock: FakeClock, kept: KeptProducers) -> None:
     left = Connected(clock)
     if spoil == "closed":
-        left.producer.close(0)
+        left.producer.close(timeout=0)
     elif spoil == "refused":
         assert left.pipeline.identity is not None
         left.pipeline.identity.fail_for_good(AuthenticationError("no"))
