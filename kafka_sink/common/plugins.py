@@ -7,18 +7,18 @@ also have short names. It imports the named module and calls nothing but the cla
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import ConfigError
 
 
-def load_plugin(option: str, plugin: Any, built_in: Mapping[str, type[Any]], *methods: str) -> Any:
+def load_plugin(option: str, plugin: Any, built_in: Mapping[str, Callable[..., Any]], *methods: str) -> Any:
     """The object for *plugin*: an object is returned unchanged; a class, or the class with that name, is called without
     arguments.
 
-    :param built_in: the built-in classes, by short names and by names that Kafka's users know.
+    :param built_in: the built-in classes or functions, by short names and by names that Kafka's users know.
     :param methods: the methods that the object must have.
     :raises ConfigError: if there is no such class, it cannot be instantiated, or it lacks one of *methods*.
     """
@@ -39,11 +39,11 @@ def load_plugin(option: str, plugin: Any, built_in: Mapping[str, type[Any]], *me
 
 
 def name_of(plugin: object) -> str:
-    """The name of a plugin in messages: its class."""
-    return type(plugin).__qualname__
+    """The name of a plugin in messages: that of the function, or of its class."""
+    return str(getattr(plugin, "__qualname__", type(plugin).__qualname__))
 
 
-def _find(option: str, name: str, built_in: Mapping[str, type[Any]]) -> Any:
+def _find(option: str, name: str, built_in: Mapping[str, Callable[..., Any]]) -> Any:
     if name in built_in:
         return built_in[name]
     module, _, attribute = name.replace(":", ".").rpartition(".")

@@ -155,8 +155,8 @@ class ProducerConfig(ClientConfig):
     partitioner_class: str | object = c.PLUGIN(
         "partitioner.class",
         None,
-        "partitioner: sticky (KIP-480), round-robin, or the dotted path of a class; if it is not set, the hash of "
-        "the key decides, and records without a key stay with a partition for batch.size bytes (KIP-794)",
+        "partitioner: round-robin, or the dotted path of a class; if it is not set, the hash of the key decides, "
+        "and records without a key stay with a partition for batch.size bytes (KIP-794)",
     )
     partitioner_ignore_keys: bool = c.BOOLEAN(
         "partitioner.ignore.keys",

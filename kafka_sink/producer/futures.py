@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    import asyncio
 
 _log = logging.getLogger(__name__)
 
@@ -67,21 +64,18 @@ class Completion:
         self.is_done = False
 
     def complete(self) -> None:
-        """Release the waiting threads, and call the functions."""
-        for call in self._end():
+        """Release the waiting threads, and call the functions. On a thread that no signal handler interrupts, or before
+        anybody waits."""
+        with self._condition:
+            self.is_done = True
+            calls, self._calls = self._calls, []
+            self._condition.notify_all()
+        for call in calls:
             try:
                 call()
             except BaseException as raised:
                 # Also SystemExit: on the main thread sys.exit() ends the program, but here it would end the sender.
                 _log.error("a done callback raised %r; the others are called", raised, exc_info=True)
-
-    @leaves("_condition")
-    def _end(self) -> list[Callable[[], None]]:
-        with self._condition:
-            self.is_done = True
-            calls, self._calls = self._calls, []
-            self._condition.notify_all()
-        return calls
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call *call* at the end, on the thread that completes; if it has come already, at once."""
@@ -131,7 +125,7 @@ class DeliveryFuture(Generic[T]):
 
     @abstractmethod
     def _stored(self) -> T:
-        """The result; the outcome is known, and no error."""
+        """The result; called where the outcome is no error."""
 
     @abstractmethod
     def _when_done(self, call: Callable[[], None]) -> None:
@@ -161,11 +155,13 @@ class DeliveryFuture(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         # Most programs have no event loop, and the import takes longer than that of this package.
         import asyncio
+        import concurrent.futures
 
-        loop = asyncio.get_running_loop()
-        outcome = loop.create_future()
-        self._when_done(partial(_wake, loop, outcome))
-        yield from outcome
+        ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        # Whoever awaits may be cancelled, and the record is not.
+        ended.set_running_or_notify_cancel()
+        self._when_done(partial(ended.set_result, None))
+        yield from asyncio.wrap_future(ended)
         return self.result()
 
 
@@ -174,17 +170,6 @@ def _told(callback: Callable[[Any], object], future: object) -> None:
         callback(future)
     except Exception:
         _log.exception("a done callback raised")
-
-
-def _wake(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[None]) -> None:
-    # A loop that has ended awaits nothing any more, and neither does a task that was cancelled.
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(_set, outcome)
-
-
-def _set(outcome: asyncio.Future[None]) -> None:
-    if not outcome.done():
-        outcome.set_result(None)
 
 
 class ProduceRequestResult:
@@ -341,19 +326,17 @@ class ColumnsFuture(DeliveryFuture[tuple[Delivery, ...]]):
         """Reduce the number of rows to those that were staged."""
         self._change(rows=rows)
 
-    def _change(self, delivery: Delivery | None = None, rows: int | None = None) -> None:
-        if self._is_over(delivery, rows):
-            self._end.complete()
-
     @leaves("_lock")
-    def _is_over(self, delivery: Delivery | None, rows: int | None) -> bool:
+    def _change(self, delivery: Delivery | None = None, rows: int | None = None) -> None:
         with self._lock:
             if delivery is not None:
                 self._deliveries.append(delivery)
                 self._rows_ended += delivery.count
             if rows is not None:
                 self._rows = rows
-            return self._rows_ended == self._rows
+            is_over = self._rows_ended == self._rows
+        if is_over:
+            self._end.complete()
 
     def done(self) -> bool:
         return self._end.is_done
@@ -457,9 +440,6 @@ class FailedFuture(DeliveryFuture[RecordMetadata]):
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         return self._error
-
-    def _stored(self) -> RecordMetadata:
-        raise self._error
 
     def _when_done(self, call: Callable[[], None]) -> None:
         call()

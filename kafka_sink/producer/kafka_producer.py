@@ -12,7 +12,7 @@ import inspect
 import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, ParamSpec, Self
@@ -90,7 +90,7 @@ def _record_of(first: object, others: tuple[Any, ...]) -> ProducerRecord:
             "write send(topic, value, key)"
         )
     if any(field is not None for field in others):
-        raise ValueError("send takes a ProducerRecord, or the fields of a record, and not both; record._replace(…)")
+        raise ValueError("send takes a ProducerRecord or the fields of a record, not both: write record._replace(…)")
     return first
 
 
@@ -135,12 +135,15 @@ _OF_OTHER_CLIENTS: Final = {
     "produce": "send(topic, value, key) returns a future, and takes on_delivery too",
     "poll": "a thread of the producer calls the callbacks, so nothing has to be called for them",
     "list_topics": "kafka_sink.admin.AdminClient lists topics, and partitions_for(topic) has its partitions",
-    "purge": "close(timeout=0) gives up the records that are not acknowledged",
-    "bootstrap_connected": "partitions_for(topic) raises an error if no broker can be reached",
     "send_and_wait": "await send(topic, value), or send(topic, value).result()",
     "start": "the constructor starts the producer",
     "stop": "call close()",
 }
+
+_STUCK: Final = (
+    "the sender thread is in a delivery callback or a plugin that does not return, and ends when it does; records that "
+    "were not acknowledged end then, too"
+)
 
 #: A sender thread that is told to end does so within milliseconds, unless code of the user's holds it.
 LAST_STEP_S = 3.0
@@ -261,8 +264,8 @@ class KafkaProducer:
         if not self._is_usable:
             self._check_usable()
         if type(topic) is not str:
-            record = _record_of(topic, (value, key, headers or None, partition, timestamp))
-            topic, value, key, partition, timestamp, headers = record
+            others = value, key, headers or None, partition, timestamp
+            topic, value, key, partition, timestamp, headers = _record_of(topic, others)
         if on_delivery is not None:
             check_callback(on_delivery)
         try:
@@ -524,12 +527,8 @@ class KafkaProducer:
             if not on_sender_thread:
                 self._thread.join(LAST_STEP_S)
                 if self._thread.is_alive():
-                    text = (
-                        "the sender thread is in a delivery callback or a plugin that does not return, and ends when "
-                        "it does; records that were not acknowledged end then, too"
-                    )
-                    self._log.warning(text)
-                    raise KafkaTimeoutError(text)
+                    self._log.warning(_STUCK)
+                    raise KafkaTimeoutError(_STUCK)
         lost = self._sender.take_lost()
         if lost:
             raise KafkaTimeoutError(f"{lost}; their futures say of each record whether it was sent")
@@ -540,15 +539,9 @@ class KafkaProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._abandon()
-
-    def _abandon(self) -> None:
-        """Close without waiting, after an error that is raised: the log has the records that were given up."""
-        with suppress(KafkaTimeoutError):
-            self.close(timeout=0)
+        # After an error, which is raised, do not wait; the log has the records that are given up.
+        with nullcontext() if kind is None else suppress(KafkaTimeoutError):
+            self.close(timeout=None if kind is None else 0)
 
     def __getattr__(self, name: str) -> NoReturn:
         advice = _OF_OTHER_CLIENTS.get(name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 from kafka_sink.client.connection.connection_states import ConnectionFailure
 from kafka_sink.client.factory import ClientNetwork
-from kafka_sink.common.errors import KafkaError, TransactionStateError
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError, TransactionStateError
 from kafka_sink.common.model import ProducerIdAndEpoch, TransactionVersion
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import KafkaProducer
@@ -61,7 +62,8 @@ class TaskProducer(KafkaProducer):
 
     def abandon(self) -> None:
         """Close without waiting, after an error of the caller's own: the log has the records that were given up."""
-        self._abandon()
+        with suppress(KafkaTimeoutError):
+            self.close(timeout=0)
 
     def batch_totals(self) -> tuple[int, int]:
         """``batch-total`` and ``batch-byte-total`` of :meth:`metrics`: the batches sent so far, and their bytes."""

@@ -11,7 +11,7 @@ from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.common.clock import Clock, ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_TIMESTAMP, Header, Node, TopicPartition
-from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator
+from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator, SerializedRecord
 from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.buffer_pool import BufferPool
 from kafka_sink.producer.batching.calls_in_progress import CallsInProgress
@@ -144,7 +144,10 @@ def append(
     abort_on_new_batch: bool = False,
 ) -> AppendResult:
     return accumulator.append(
-        tp(partition), timestamp, key, value, headers, callback, max_block_ms, abort_on_new_batch=abort_on_new_batch
+        tp(partition),
+        SerializedRecord(timestamp, key, value, headers, callback),
+        max_block_ms,
+        abort_on_new_batch=abort_on_new_batch,
     )
 
 

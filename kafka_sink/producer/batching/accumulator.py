@@ -40,7 +40,9 @@ _STRAGGLER_CHECK_MS = 10
 _LONG_LINGER_MS = 50
 
 
-class _Record(NamedTuple):
+class SerializedRecord(NamedTuple):
+    """A record as it is appended."""
+
     timestamp: int
     key: bytes | None
     value: bytes | None
@@ -169,23 +171,13 @@ class RecordAccumulator:
             raise
 
     def append(
-        self,
-        topic_partition: TopicPartition,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        callback: DeliveryCallback | None,
-        max_block_ms: int,
-        *,
-        abort_on_new_batch: bool,
+        self, topic_partition: TopicPartition, record: SerializedRecord, max_block_ms: int, *, abort_on_new_batch: bool
     ) -> AppendResult:
-        """Append one record to the newest batch of its partition, opening a new batch if necessary.
+        """Append *record* to the newest batch of its partition, opening a new batch if necessary.
 
         :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
         :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
         """
-        record = _Record(timestamp, key, value, headers, callback)
         return self.appending(self._append, topic_partition, record, max_block_ms, abort_on_new_batch)
 
     def appending(self, append: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -197,7 +189,7 @@ class RecordAccumulator:
         return self._calls.during(APPEND, append, *args, **kwargs)
 
     def _append(
-        self, topic_partition: TopicPartition, record: _Record, max_block_ms: int, abort_on_new_batch: bool
+        self, topic_partition: TopicPartition, record: SerializedRecord, max_block_ms: int, abort_on_new_batch: bool
     ) -> AppendResult:
         self.check_may_append()
         queue = self._queues.of(topic_partition)
@@ -228,7 +220,7 @@ class RecordAccumulator:
         self._pool.deallocate(memory)
         return result
 
-    def _try_append(self, queue: PartitionQueue, record: _Record) -> AppendResult | None:
+    def _try_append(self, queue: PartitionQueue, record: SerializedRecord) -> AppendResult | None:
         self.check_open()
         if not queue.batches:
             return None

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kafka_sink.common.errors import SerializationError
@@ -28,7 +29,9 @@ from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
 
 
 class Serializer:
-    """Converts objects to bytes; base class of serializers. Any object with these methods is accepted."""
+    """Converts objects to bytes; base class of serializers. Any object with ``serialize`` is accepted, and so is a
+    function of the object, which is not called for None.
+    """
 
     def configure(self, configs: Mapping[str, Any], is_key: bool) -> None:
         """Called once, before anything is sent, with the producer's properties; *is_key* says whether it serializes
@@ -43,90 +46,46 @@ class Serializer:
         """Called when the producer is closed."""
 
 
-class BytesSerializer(Serializer):
-    """Passes bytes through; the default."""
-
-    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        if data is None or isinstance(data, bytes):
-            return data
-        if isinstance(data, bytearray | memoryview):
-            return bytes(data)
-        raise TypeError("expected bytes")
+def _bytes(data: Any) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise TypeError("expected bytes")
 
 
-class StringSerializer(Serializer):
-    """Encodes text as UTF-8."""
-
-    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        if data is None:
-            return None
-        if not isinstance(data, str):
-            raise TypeError("expected str")
-        return data.encode()
+def _text(data: Any) -> bytes:
+    if not isinstance(data, str):
+        raise TypeError("expected str")
+    return data.encode()
 
 
-class _NumberSerializer(Serializer):
-    def __init__(self, layout: str, bits: int) -> None:
-        self._pack: Callable[[int], bytes] = struct.Struct(layout).pack
-        self._bits = bits
-
-    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        if data is None:
-            return None
-        if isinstance(data, bool) or not isinstance(data, int):
-            raise TypeError("expected int")
-        try:
-            return self._pack(data)
-        except struct.error:
-            raise ValueError(f"{data} has more than {self._bits} bits") from None
+def _number(layout: str, bits: int, data: Any) -> bytes:
+    """Big-endian, like Java's serializers of integers."""
+    if isinstance(data, bool) or not isinstance(data, int):
+        raise TypeError("expected int")
+    try:
+        return struct.pack(layout, data)
+    except struct.error:
+        raise ValueError(f"{data} has more than {bits} bits") from None
 
 
-class IntegerSerializer(_NumberSerializer):
-    """Encodes integers as four bytes, big-endian, like Java's ``IntegerSerializer``."""
-
-    def __init__(self) -> None:
-        super().__init__(">i", 32)
-
-
-class LongSerializer(_NumberSerializer):
-    """Encodes integers as eight bytes, big-endian, like Java's ``LongSerializer``."""
-
-    def __init__(self) -> None:
-        super().__init__(">q", 64)
-
-
-class JsonSerializer(Serializer):
-    """Encodes what :mod:`json` can write as UTF-8 without spaces; None is null, not the text ``null``."""
-
-    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        if data is None:
-            return None
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+def _json(data: Any) -> bytes:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 _JAVA: Final = "org.apache.kafka.common.serialization."
+_integer, _long = partial(_number, ">i", 32), partial(_number, ">q", 64)
 
-BUILT_IN: Final[Mapping[str, type[Serializer]]] = {
-    "bytes": BytesSerializer,
-    "string": StringSerializer,
-    "integer": IntegerSerializer,
-    "long": LongSerializer,
-    "json": JsonSerializer,
-    _JAVA + "ByteArraySerializer": BytesSerializer,
-    _JAVA + "StringSerializer": StringSerializer,
-    _JAVA + "IntegerSerializer": IntegerSerializer,
-    _JAVA + "LongSerializer": LongSerializer,
+BUILT_IN: Final[Mapping[str, Callable[[Any], bytes]]] = {
+    "bytes": _bytes,
+    "string": _text,
+    "integer": _integer,
+    "long": _long,
+    "json": _json,
+    _JAVA + "ByteArraySerializer": _bytes,
+    _JAVA + "StringSerializer": _text,
+    _JAVA + "IntegerSerializer": _integer,
+    _JAVA + "LongSerializer": _long,
 }
-
-
-class _FunctionSerializer(Serializer):
-    """Converts with a function of the object; null stays null."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
-
-    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        return None if data is None else self.function(data)
 
 
 class FieldSerializer:
@@ -136,19 +95,27 @@ class FieldSerializer:
         """:raises ConfigError: if *serializer* cannot be loaded."""
         self._option = option
         self._field = option.partition(".")[0]
-        if callable(serializer) and not hasattr(serializer, "serialize"):
-            serializer = _FunctionSerializer(serializer)
-        self._serializer = load_plugin(option, serializer, BUILT_IN, "serialize")
+        loaded = self._loaded = load_plugin(option, serializer, BUILT_IN)
+        self._function = loaded if callable(loaded) and not hasattr(loaded, "serialize") else None
+        if self._function is None:
+            load_plugin(option, loaded, {}, "serialize")
+        self._name = serializer if loaded in BUILT_IN.values() else name_of(loaded)
         #: Whether bytes are passed through unchanged.
-        self.is_plain = type(self._serializer) is BytesSerializer
-        configure = getattr(self._serializer, "configure", None)
+        self.is_plain = loaded is _bytes
+        configure = getattr(loaded, "configure", None)
         if configure is not None:
             configure(configs, self._field == "key")
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        """:raises SerializationError: if *data* cannot be serialized; the text names field, type and serializer."""
+        """The bytes of *data*; a function is not asked for those of None.
+
+        :raises SerializationError: if *data* cannot be serialized; the text names field, type and serializer.
+        """
         try:
-            serialized = self._serializer.serialize(topic, headers, data)
+            if self._function is None:
+                serialized = self._loaded.serialize(topic, headers, data)
+            else:
+                serialized = None if data is None else self._function(data)
         except Exception as error:
             raise SerializationError(
                 f"the record's {self._field} ({type(data).__name__}) for topic {topic} cannot be serialized by "
@@ -163,13 +130,8 @@ class FieldSerializer:
             f"{self._field} of topic {topic}; a serializer must return bytes or None"
         )
 
-    @property
-    def _name(self) -> str:
-        made = self._serializer
-        return repr(made.function) if isinstance(made, _FunctionSerializer) else name_of(made)
-
     def close(self) -> None:
-        close = getattr(self._serializer, "close", None)
+        close = getattr(self._loaded, "close", None)
         if close is not None:
             close()
 
@@ -216,7 +178,8 @@ def make_plugins(
     undo.callback(closers.close)
     built_in: BuiltInPartitioner | None = None
     chosen = config.partitioner_class if plugins.partitioner is None else plugins.partitioner
-    if chosen is None:
+    if chosen in (None, partitioners.FORMER_DEFAULT):
+        chosen = None
         built_in = BuiltInPartitioner(config.batch_size_bytes, ignore_keys=config.partitioner_ignore_keys)
     else:
         chosen = load_plugin(config.option("partitioner.class"), chosen, partitioners.BUILT_IN, "partition")

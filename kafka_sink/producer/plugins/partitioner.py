@@ -6,7 +6,6 @@ client, so that both clients can share a topic.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -17,13 +16,8 @@ from numpy.typing import NDArray
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.columns.binary_column import BinaryColumn
 from kafka_sink.columns.record_columns import ColumnChunk
-from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.plugins import name_of
-from kafka_sink.records.layout import HEADER_BYTES
-from kafka_sink.records.murmur2 import murmur2, murmur2_array, to_positive
-
-#: No sticky partition was chosen yet.
-_NONE = -1
+from kafka_sink.records.murmur2 import murmur2_array
 
 #: What a record adds to its content in most batches: length, attributes and two deltas. If the estimate is slightly too
 #: high, batches are not quite full; if it is too low, the rest of every batch is sent as a tiny batch.
@@ -34,9 +28,6 @@ class Partitioner:
     """Chooses partitions for records that do not name one; base class of the classes for ``partitioner.class``.
 
     A class that is not derived from it only needs :meth:`partition`.
-
-    If a partitioner also has a method ``on_new_batch(topic, cluster, previous)``, that method is called when a record
-    with the partition *previous* would open a batch there, and :meth:`partition` is called once more.
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:
@@ -60,79 +51,6 @@ class Partitioner:
 
     def close(self) -> None:
         """Called when the producer is closed."""
-
-
-class DefaultPartitioner(Partitioner):
-    """Murmur2 of the key; records without a key stick to one partition until its batch is full (KIP-480).
-
-    When that partition has no leader any more, it switches to another one with a leader, if there is one.
-
-    :param batch_size_bytes: how many bytes of rows without a key go to one partition before it switches. A partitioner
-        that is loaded by name uses the producer's ``batch.size``.
-    """
-
-    def __init__(self, batch_size_bytes: int = 16384, rng: random.Random | None = None) -> None:
-        self._turn_bytes = max(batch_size_bytes - HEADER_BYTES, 1)
-        self._rng = rng or random.Random()
-        self._lock = threading.Lock()
-        self._sticky: dict[str, int] = {}
-        self._sticky_bytes: dict[str, int] = {}
-
-    def configure(self, configs: Mapping[str, Any]) -> None:
-        self._turn_bytes = max(int(configs["batch.size"]) - HEADER_BYTES, 1)
-
-    def partition(
-        self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster
-    ) -> int:
-        if key_bytes is None:
-            return self._current(topic, cluster)
-        return to_positive(murmur2(key_bytes)) % partition_count(topic, cluster)
-
-    def on_new_batch(self, topic: str, cluster: Cluster, previous: int) -> None:
-        """Switch the partition, because a new batch would be opened for a record with the partition *previous*."""
-        self._next_partition(topic, cluster, previous)
-
-    def partition_rows(
-        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
-    ) -> NDArray[np.int32]:
-        return partitions_by_key(topic, chunk, sizes, cluster, self._stick)
-
-    def _stick(self, topic: str, sizes: NDArray[np.int64], cluster: Cluster) -> NDArray[np.int32]:
-        """Keep consecutive rows together as long as they fit into one batch, then choose another partition."""
-        partition = self._current(topic, cluster)
-        lengths, filled = cut_turns(sizes, self._turn_bytes, self._sticky_bytes.get(topic, 0))
-        choices = [partition]
-        for _ in lengths[1:]:
-            partition = self._next_partition(topic, cluster, partition)
-            choices.append(partition)
-        with self._lock:
-            self._sticky_bytes[topic] = filled
-        return np.repeat(np.array(choices, dtype=np.int32), lengths)
-
-    def _current(self, topic: str, cluster: Cluster) -> int:
-        """The sticky partition; another one if it has no leader any more."""
-        sticky = self._sticky.get(topic, _NONE)
-        if sticky != _NONE and cluster.leader_for(TopicPartition(topic, sticky)) is not None:
-            return sticky
-        return self._next_partition(topic, cluster, sticky)
-
-    def _next_partition(self, topic: str, cluster: Cluster, previous: int) -> int:
-        """Switch the sticky partition from *previous*; if another thread has done so already, return its choice."""
-        with self._lock:
-            current = self._sticky.get(topic, _NONE)
-            if current == previous:
-                current = self._sticky[topic] = self._draw(topic, cluster, previous)
-                self._sticky_bytes[topic] = 0
-            return current
-
-    def _draw(self, topic: str, cluster: Cluster, old: int) -> int:
-        available = cluster.available_partitions(topic)
-        if not available:
-            return self._rng.randrange(partition_count(topic, cluster))
-        drawn = self._rng.choice(available).partition
-        while drawn == old and len(available) > 1:
-            drawn = self._rng.choice(available).partition
-        return drawn
 
 
 class RoundRobinPartitioner(Partitioner):
@@ -163,10 +81,11 @@ class RoundRobinPartitioner(Partitioner):
 
 _JAVA: Final = "org.apache.kafka.clients.producer."
 
+#: Of Kafka before 4.0; since 3.3 the partitioner that needs no name has its place.
+FORMER_DEFAULT: Final = _JAVA + "internals.DefaultPartitioner"
+
 BUILT_IN: Final[Mapping[str, type[Partitioner]]] = {
-    "sticky": DefaultPartitioner,
     "round-robin": RoundRobinPartitioner,
-    _JAVA + "internals.DefaultPartitioner": DefaultPartitioner,
     _JAVA + "RoundRobinPartitioner": RoundRobinPartitioner,
 }
 

@@ -7,12 +7,12 @@ never performs I/O itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, KafkaError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, RecordMetadata, TopicPartition
-from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator
+from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator, SerializedRecord
 from kafka_sink.producer.futures import (
     Delivery,
     DeliveryCallback,
@@ -58,9 +58,6 @@ class RecordStaging:
         self._wake = wake
         self._built_in = plugins.built_in
         self._partitioner = plugins.partitioner
-        self._on_new_batch: Callable[[str, Cluster, int], None] | None = getattr(
-            plugins.partitioner, "on_new_batch", None
-        )
         self._interceptors = plugins.interceptors
         self._key_serializer, self._value_serializer = plugins.key_serializer, plugins.value_serializer
         self._takes_bytes = plugins.key_serializer.is_plain and plugins.value_serializer.is_plain
@@ -120,9 +117,9 @@ class RecordStaging:
                 callback = interceptors.acknowledging(stamped, key_bytes, value_bytes, on_delivery)
             future = self._append_to_open_batch(topic, chosen, stamped, key_bytes, value_bytes, written, callback)
             if future is None:
-                record = ProducerRecord(topic, value, key, partition, timestamp, written)
-                staged = _Staged(stamped, key_bytes, value_bytes, written, callback)
-                future, chosen = self._append(record, staged, chosen, known.cluster, started_ms)
+                staged = SerializedRecord(stamped, key_bytes, value_bytes, written, callback)
+                place = TopicPartition(topic, chosen)
+                future, chosen = self._append(place, staged, known.cluster, started_ms, may_move=partition is None)
             if partition is None and self._built_in is not None and (key_bytes is None or not self._hashes_keys):
                 self._built_in.appended(topic, chosen, _sticky_bytes(key_bytes, value_bytes, written), known.cluster)
             return future
@@ -179,13 +176,7 @@ class RecordStaging:
         return key_bytes, value_bytes, written
 
     def _choose_partition(
-        self,
-        topic: str,
-        key: Any,
-        key_bytes: bytes | None,
-        value: Any,
-        value_bytes: bytes | None,
-        cluster: Cluster,
+        self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster
     ) -> int:
         if self._built_in is not None:
             return self._built_in.sticky_partition(topic, cluster)
@@ -194,56 +185,37 @@ class RecordStaging:
         return int(partition)
 
     def _append(
-        self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster, started_ms: int
+        self, place: TopicPartition, record: SerializedRecord, cluster: Cluster, started_ms: int, *, may_move: bool
     ) -> tuple[FutureRecordMetadata, int]:
-        """Append a record that may need a new batch; returns its future and its partition, which the partitioner may
-        choose again.
+        """Append a record that may need a new batch; returns its future and its partition, which is another one if the
+        record *may_move* and has no key.
         """
-        topic = record.topic
-        _, key, value, headers, _ = staged
-        upper_bound = reference.record_size_upper_bound(key, value, headers)
-        problem = size_problem(self._config, topic, upper_bound)
+        topic, partition = place
+        _, key, value, headers, _ = record
+        problem = size_problem(self._config, topic, reference.record_size_upper_bound(key, value, headers))
         if problem is not None:
             raise RecordTooLargeError(f"the record {problem}")
         deadline = started_ms + self._config.max_block_ms
-        is_sticky = self._built_in is not None and (key is None or self._built_in.ignore_keys)
-        may_move = record.partition is None and (is_sticky or self._on_new_batch is not None)
+        built_in = self._built_in
+        may_move = may_move and built_in is not None and (key is None or built_in.ignore_keys)
 
         def append(*, abort_on_new_batch: bool) -> AppendResult:
             left_ms = max(deadline - self._monotonic_ms(), 0)
             place = TopicPartition(topic, partition)
-            return self._accumulator.append(place, *staged, left_ms, abort_on_new_batch=abort_on_new_batch)
+            return self._accumulator.append(place, record, left_ms, abort_on_new_batch=abort_on_new_batch)
 
         result = append(abort_on_new_batch=may_move)
         left_full_batch = result.abort_for_new_batch
-        if left_full_batch:
+        if left_full_batch and built_in is not None:
             # The batch without enough room is full now, although the record goes to another partition.
-            partition = self._choose_again(record, staged, partition, cluster)
+            built_in.needs_new_batch(topic, partition, _sticky_bytes(key, value, headers), cluster)
+            partition = built_in.sticky_partition(topic, cluster)
             result = append(abort_on_new_batch=False)
         if result.batch_is_full or result.new_batch_created or left_full_batch:
             self._wake()
         if result.future is None:
             raise RuntimeError("an append that may open a batch ended without a future")
         return result.future, partition
-
-    def _choose_again(self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster) -> int:
-        """The partition for a record that would need a new batch in *partition*."""
-        _, key, value, headers, _ = staged
-        if self._built_in is not None:
-            self._built_in.needs_new_batch(record.topic, partition, _sticky_bytes(key, value, headers), cluster)
-        elif self._on_new_batch is not None:
-            self._on_new_batch(record.topic, cluster, partition)
-        return self._choose_partition(record.topic, record.key, key, record.value, value, cluster)
-
-
-class _Staged(NamedTuple):
-    """A serialized record."""
-
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-    callback: DeliveryCallback | None
 
 
 def _place(topic: str, partition: int | None) -> TopicPartition | None:

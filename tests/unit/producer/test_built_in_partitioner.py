@@ -15,7 +15,7 @@ from kafka_sink.records.murmur2 import murmur2, positive_murmur2, to_positive
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
 from tests.fakes.clock import FakeClock
-from tests.fakes.producing import TOPIC, make_accumulator, make_cluster, queue_of, tp
+from tests.fakes.producing import TOPIC, append, make_accumulator, make_cluster, queue_of
 from tests.support.cases import with_each
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
     for partition in (0, 1):
         queue_of(accumulator, partition)
     for _ in range(3):
-        accumulator.append(tp(0), 0, None, b"x" * 60, (), None, 0, abort_on_new_batch=False)
+        append(accumulator, 0, b"x" * 60)
     loads.report(cluster, 10)
     assert shares(partitioner, dice, leaders) == []
     queue_of(accumulator, 2)
@@ -188,7 +188,7 @@ def test_queues_are_looked_at_now_and_then_only() -> None:
     loads.report(cluster, 100)
     for partition in (0, 1):
         queue_of(accumulator, partition)
-    accumulator.append(tp(0), 0, None, b"x", (), None, 0, abort_on_new_batch=False)
+    append(accumulator, 0, b"x")
     loads.report(cluster, 109)
     assert shares(partitioner, dice, [0, 0]) == []
     loads.report(cluster, 110)

@@ -193,7 +193,7 @@ def test_unknown_java_options_are_errors_without_bad_guesses() -> None:
     ("plugin", "handed_over"),
     [
         ({}, False),
-        ({"partitioner.class": "sticky", "value.serializer": "json"}, False),
+        ({"partitioner.class": "round-robin", "value.serializer": "json"}, False),
         ({"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"}, False),
         ({"partitioner.class": "my.module.Router"}, True),
         ({"interceptor.classes": "my.module.First,my.module.Second"}, True),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-import threading
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from kafka_sink.client.metadata.cluster import Cluster
-from kafka_sink.common.model import TopicPartition
-from kafka_sink.producer.plugins.partitioner import DefaultPartitioner, check_choices
+from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
+from kafka_sink.producer.plugins.partitioner import RoundRobinPartitioner, check_choices
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.murmur2 import murmur2
 from kafka_sink.records.reference import record_size
@@ -20,15 +20,31 @@ from tests.fakes.chunks import Row, make_chunk
 from tests.fakes.producing import make_cluster
 from tests.support.cases import with_each
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
+T = TypeVar("T")
 TOPIC = "orders"
 BATCH = 1000
 
 
-def make_partitioner(seed: int = 1, batch_size: int = BATCH) -> DefaultPartitioner:
-    return DefaultPartitioner(batch_size, random.Random(seed))
+class InTurn(random.Random):
+    """Chooses the next one each time, so that turns can be told apart."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._chosen = seed
+
+    def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
+        self._chosen += 1
+        return seq[self._chosen % len(seq)]
 
 
-def partition_rows(partitioner: DefaultPartitioner, rows: list[Row], cluster: Cluster) -> NDArray[np.int32]:
+def make_partitioner(seed: int = 1, batch_size: int = BATCH) -> BuiltInPartitioner:
+    return BuiltInPartitioner(batch_size, rng=InTurn(seed))
+
+
+def partition_rows(partitioner: BuiltInPartitioner, rows: list[Row], cluster: Cluster) -> NDArray[np.int32]:
     chunk = make_chunk(rows)
     found = partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster)
     assert found.dtype == np.int32
@@ -36,8 +52,9 @@ def partition_rows(partitioner: DefaultPartitioner, rows: list[Row], cluster: Cl
     return found
 
 
-def choose(partitioner: DefaultPartitioner, topic: str, key: bytes | None, cluster: Cluster) -> int:
-    return partitioner.partition(topic, key, key, b"value", b"value", cluster)
+def choose(partitioner: BuiltInPartitioner, topic: str, key: bytes | None, cluster: Cluster) -> int:
+    chunk = make_chunk([Row(b"value", key)])
+    return int(partitioner.partition_rows(topic, chunk, content_sizes(chunk), cluster)[0])
 
 
 def runs(partitions: NDArray[np.int32]) -> list[tuple[int, int]]:
@@ -71,14 +88,6 @@ def test_all_partitions_count_also_those_without_a_leader() -> None:
     assert choose(make_partitioner(), TOPIC, key, cluster) == (murmur2(key) & 0x7FFFFFFF) % 5
 
 
-def test_rows_go_where_single_records_go() -> None:
-    cluster = make_cluster([0] * 7)
-    keys = [b"", *(bytes([index % 256]) * (index % 23) for index in range(300))]
-    partitioner = make_partitioner()
-    expected = [choose(partitioner, TOPIC, key, cluster) for key in keys]
-    assert partition_rows(partitioner, [Row(key=key) for key in keys], cluster).tolist() == expected
-
-
 def test_rows_without_a_key_among_others_stick_together() -> None:
     partitioner, cluster = make_partitioner(), make_cluster([0] * 50)
     keys = [None, b"a", b"b", None, b"c", None]
@@ -98,71 +107,11 @@ def test_slice_without_nulls_of_a_nullable_key_column_is_hashed() -> None:
 # --- without a key ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("Partitioner", "Records without a key stick to one partition until its batch is full")
-def test_records_without_a_key_stick_to_one_partition() -> None:
-    partitioner, cluster = make_partitioner(), make_cluster([0] * 10)
-    assert len({choose(partitioner, TOPIC, None, cluster) for _ in range(20)}) == 1
-
-
-def test_new_batch_moves_records_without_key_elsewhere() -> None:
-    partitioner, cluster = make_partitioner(), make_cluster([0] * 3)
-    for _ in range(20):
-        before = choose(partitioner, TOPIC, None, cluster)
-        partitioner.on_new_batch(TOPIC, cluster, before)
-        assert choose(partitioner, TOPIC, None, cluster) != before
-
-
-def test_new_batch_elsewhere_does_not_change_sticky_partition() -> None:
-    partitioner, cluster = make_partitioner(), make_cluster([0] * 10)
-    current = choose(partitioner, TOPIC, None, cluster)
-    partitioner.on_new_batch(TOPIC, cluster, (current + 1) % 10)
-    assert choose(partitioner, TOPIC, None, cluster) == current
-
-
-def test_sticky_partition_is_chosen_after_a_keyed_new_batch() -> None:
-    """A batch for a record with a key, before the first one without, neither chooses the partition nor moves it."""
-    cluster = make_cluster([None, 0, None, 1, 0, 1, 0, None, 1, 0])
-    for seed in range(20):
-        partitioner = make_partitioner(seed)
-        partitioner.on_new_batch(TOPIC, cluster, 4)
-        chosen = [choose(partitioner, TOPIC, None, cluster) for _ in range(3)]
-        assert chosen == [choose(make_partitioner(seed), TOPIC, None, cluster)] * 3
-        assert cluster.leader_for(TopicPartition(TOPIC, chosen[0])) is not None
-
-
-def test_the_only_partition_is_kept() -> None:
-    partitioner, cluster = make_partitioner(), make_cluster([0])
-    assert choose(partitioner, TOPIC, None, cluster) == 0
-    partitioner.on_new_batch(TOPIC, cluster, 0)
-    assert choose(partitioner, TOPIC, None, cluster) == 0
-
-
 def test_topics_are_chosen_for_apart() -> None:
     partitioner = make_partitioner()
     one, other = make_cluster([0]), make_cluster([None, None, None, None, 0], "payments")
     assert choose(partitioner, TOPIC, None, one) == 0
     assert choose(partitioner, "payments", None, other) == 4
-
-
-@pytest.mark.behaviour("Partitioner", "Two threads that leave a partition at once move on together, once")
-def test_concurrent_new_batches_move_the_sticky_partition_once() -> None:
-    partitioner, cluster = make_partitioner(), make_cluster([0] * 100)
-    before = choose(partitioner, TOPIC, None, cluster)
-    start = threading.Barrier(8)
-    chosen: list[int] = []
-
-    def leave() -> None:
-        start.wait(60)
-        partitioner.on_new_batch(TOPIC, cluster, before)
-        chosen.append(choose(partitioner, TOPIC, None, cluster))
-
-    threads = [threading.Thread(target=leave, daemon=True) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len(chosen) == 8
-    assert len(set(chosen)) == 1
 
 
 # --- leaders ---------------------------------------------------------------------------------------------------------
@@ -172,11 +121,7 @@ def test_leaderless_partition_is_not_chosen_while_others_lead() -> None:
     cluster = make_cluster([None, 0, None, 1, None])
     for seed in range(20):
         partitioner = make_partitioner(seed)
-        partition = choose(partitioner, TOPIC, None, cluster)
-        assert partition in (1, 3)
-        partitioner.on_new_batch(TOPIC, cluster, partition)
-        assert choose(partitioner, TOPIC, None, cluster) == 4 - partition
-        assert set(partition_rows(partitioner, [Row(b"x" * 600)] * 9, cluster).tolist()) == {1, 3}
+        assert set(partition_rows(partitioner, [Row(b"x" * 600)] * 30, cluster).tolist()) == {1, 3}
 
 
 def test_a_partition_that_loses_its_leader_is_left() -> None:
@@ -230,14 +175,6 @@ def test_sticky_turn_continues_in_the_next_chunk() -> None:
     assert found.tolist() == once.tolist()
 
 
-def test_moving_by_a_single_record_begins_a_new_turn() -> None:
-    partitioner, cluster = make_partitioner(), make_cluster([0] * 10)
-    first = partition_rows(partitioner, [Row(b"x" * 93)] * 7, cluster)
-    partitioner.on_new_batch(TOPIC, cluster, int(first[-1]))
-    full = runs(partition_rows(make_partitioner(), [Row(b"x" * 93)] * 100, cluster))[0][1]
-    assert runs(partition_rows(partitioner, [Row(b"x" * 93)] * 100, cluster))[0][1] == full
-
-
 @with_each("batch_size", [0, 1, 61, 100])
 def test_a_row_larger_than_a_batch_takes_a_turn_of_its_own(batch_size: int) -> None:
     partitioner = make_partitioner(batch_size=batch_size)
@@ -247,14 +184,8 @@ def test_a_row_larger_than_a_batch_takes_a_turn_of_its_own(batch_size: int) -> N
         assert [count for _, count in runs(partition_rows(partitioner, rows, cluster))] == [1] * 6
 
 
-def test_consecutive_turns_go_to_different_partitions() -> None:
-    found = partition_rows(make_partitioner(), [Row(b"x" * 600)] * 500, make_cluster([0] * 3))
-    assert all(left != right for left, right in zip(found[:-1].tolist(), found[1:].tolist(), strict=True))
-    assert set(found.tolist()) == {0, 1, 2}
-
-
 @with_each("chosen", [np.zeros(2, np.int32), np.zeros(4, np.int32), np.zeros(3), [0, 0, 0], None, True])
 def test_partitioner_choices_of_wrong_form_are_refused(chosen: object) -> None:
-    with pytest.raises(ValueError, match=r"DefaultPartitioner \(partitioner.class\) chose .* for 3 rows of topic"):
-        check_choices(make_partitioner(), TOPIC, chosen, 3)
-    check_choices(make_partitioner(), TOPIC, np.zeros(3, np.int32), 3)
+    with pytest.raises(ValueError, match=r"RoundRobinPartitioner \(partitioner.class\) chose .* for 3 rows of topic"):
+        check_choices(RoundRobinPartitioner(), TOPIC, chosen, 3)
+    check_choices(RoundRobinPartitioner(), TOPIC, np.zeros(3, np.int32), 3)
