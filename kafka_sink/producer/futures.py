@@ -123,9 +123,9 @@ class DeliveryFuture(Generic[T]):
         :raises ValueError: if *timeout* is negative, or no number.
         """
 
-    @abstractmethod
     def _stored(self) -> T:
-        """The result; called where the outcome is no error."""
+        """The result, where the outcome is no error."""
+        raise NotImplementedError
 
     @abstractmethod
     def _when_done(self, call: Callable[[], None]) -> None:

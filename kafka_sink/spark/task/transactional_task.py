@@ -97,7 +97,7 @@ def _joined(spec: WriteSpec, transaction: Transaction, plan: Plan, kept: TaskPro
     try:
         producer.join_transaction(transaction.producer, plan.transaction_version, name)
     except BaseException:
-        producer.close(0)
+        producer.abandon()
         raise
     return producer
 
