@@ -294,6 +294,19 @@ ensure_java() {
     export JAVA_HOME="$home" PATH="$home/bin:$PATH"
 }
 
+# fetch_promtool: Prometheus' promtool in $WORK/promtool, if the system has none and Debian's package manager is there. Its
+# package is unpacked and not installed, because it would start a server.
+fetch_promtool() {
+    local log="$WORK/promtool.log" target="$WORK/promtool"
+    ! command -v promtool >/dev/null 2>&1 || return 0
+    mkdir -p "$target"
+    (
+        cd "$target"
+        apt-get download prometheus || { may_be_root "apt-get update" && as_root apt-get update && apt-get download prometheus; }
+        dpkg -x prometheus_*.deb . && rm -f prometheus_*.deb
+    ) >"$log" 2>&1 </dev/null || say "no promtool, so the alerts are not tried (Debian: package prometheus; log: $log)"
+}
+
 # fetch_jars IVY_FILE DIR: the jars of an Ivy module file in DIR, downloaded once; needs ensure_venv and ensure_java.
 # PySpark includes Ivy, so neither Maven nor curl is needed. KAFKALITE_IVY_SETTINGS names an ivysettings.xml for
 # networks that reach Maven Central only through a mirror.

@@ -150,12 +150,14 @@ compile_tests() {
 }
 
 prepare() {
-    local archiving compiling
+    local archiving compiling fetching
     archive_spark &
     archiving=$!
     compile_tests &
     compiling=$!
-    wait "$archiving" "$compiling"
+    fetch_promtool &
+    fetching=$!
+    wait "$archiving" "$compiling" "$fetching"
 }
 
 # download_kafka: the tests run meanwhile; those that need a Kafka wait while this file exists
@@ -225,6 +227,7 @@ if [ -z "$folder" ] && [ ${#matrix[@]} = 0 ]; then
     checks=$!
 fi
 ensure_java
+export PATH="$PATH:$WORK/promtool/usr/bin"
 downloading=""
 if [ "${KAFKALITE_NO_KAFKA:-0}" = 0 ]; then
     mkdir -p "$WORK"

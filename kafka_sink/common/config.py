@@ -108,6 +108,9 @@ def _parse_list(value: Any) -> tuple[str, ...]:
 
 
 def _parse_string(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        # As Python's other clients take acks=1.
+        return str(value)
     if not isinstance(value, str):
         raise ValueError
     return value.strip(_TRIMMED)

@@ -60,7 +60,7 @@ class Completion:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._condition = threading.Condition()
-        self._calls: list[Callable[[], None]] = []
+        self._calls: list[Callable[[], object]] = []
         self.is_done = False
 
     def complete(self) -> None:
@@ -71,19 +71,16 @@ class Completion:
             calls, self._calls = self._calls, []
             self._condition.notify_all()
         for call in calls:
-            try:
-                call()
-            except BaseException as raised:
-                # Also SystemExit: on the main thread sys.exit() ends the program, but here it would end the sender.
-                _log.error("a done callback raised %r; the others are called", raised, exc_info=True)
+            # Also SystemExit: on the main thread sys.exit() ends the program, but here it would end the sender.
+            _run(call, BaseException)
 
-    def when_done(self, call: Callable[[], None]) -> None:
+    def when_done(self, call: Callable[[], object]) -> None:
         """Call *call* at the end, on the thread that completes; if it has come already, at once."""
         if not self._waits(call):
-            call()
+            _run(call, Exception)
 
     @leaves("_condition")
-    def _waits(self, call: Callable[[], None]) -> bool:
+    def _waits(self, call: Callable[[], object]) -> bool:
         with self._condition:
             if not self.is_done:
                 self._calls.append(call)
@@ -100,6 +97,13 @@ class Completion:
                     return False
                 self._clock.wait(self._condition, left)
         return True
+
+
+def _run(call: Callable[[], object], caught: type[BaseException]) -> None:
+    try:
+        call()
+    except caught as raised:
+        _log.error("a done callback raised %r; the others are called", raised, exc_info=True)
 
 
 class DeliveryFuture(Generic[T]):
@@ -128,7 +132,7 @@ class DeliveryFuture(Generic[T]):
         raise NotImplementedError
 
     @abstractmethod
-    def _when_done(self, call: Callable[[], None]) -> None:
+    def _when_done(self, call: Callable[[], object]) -> None:
         """Call *call* when the outcome is known; at once if it is."""
 
     def result(self, timeout: float | None = None) -> T:
@@ -150,7 +154,7 @@ class DeliveryFuture(Generic[T]):
         """Call *callback* with this future when the outcome is known: on the sender thread, so it must be short, or at
         once. Exceptions that it raises are logged.
         """
-        self._when_done(partial(_told, callback, self))
+        self._when_done(partial(callback, self))
 
     def __await__(self) -> Generator[Any, None, T]:
         # Most programs have no event loop, and the import takes longer than that of this package.
@@ -163,13 +167,6 @@ class DeliveryFuture(Generic[T]):
         self._when_done(partial(ended.set_result, None))
         yield from asyncio.wrap_future(ended)
         return self.result()
-
-
-def _told(callback: Callable[[Any], object], future: object) -> None:
-    try:
-        callback(future)
-    except Exception:
-        _log.exception("a done callback raised")
 
 
 class ProduceRequestResult:
@@ -251,7 +248,7 @@ class ProduceRequestResult:
                 return place
             place = moved
 
-    def when_record_is_done(self, relative_offset: int, call: Callable[[], None]) -> None:
+    def when_record_is_done(self, relative_offset: int, call: Callable[[], object]) -> None:
         """Call *call* when the outcome of one record is known; at once if it is."""
 
         def ended() -> None:
@@ -353,7 +350,7 @@ class ColumnsFuture(DeliveryFuture[tuple[Delivery, ...]]):
     def _stored(self) -> tuple[Delivery, ...]:
         return tuple(self._deliveries)
 
-    def _when_done(self, call: Callable[[], None]) -> None:
+    def _when_done(self, call: Callable[[], object]) -> None:
         self._end.when_done(call)
 
 
@@ -425,7 +422,7 @@ class FutureRecordMetadata(DeliveryFuture[RecordMetadata]):
             self._value_size,
         )
 
-    def _when_done(self, call: Callable[[], None]) -> None:
+    def _when_done(self, call: Callable[[], object]) -> None:
         self._result.when_record_is_done(self._relative_offset, call)
 
 
@@ -441,5 +438,5 @@ class FailedFuture(DeliveryFuture[RecordMetadata]):
     def exception(self, timeout: float | None = None) -> Exception | None:
         return self._error
 
-    def _when_done(self, call: Callable[[], None]) -> None:
-        call()
+    def _when_done(self, call: Callable[[], object]) -> None:
+        _run(call, Exception)

@@ -68,15 +68,12 @@ def says_what_options_are(init: Callable[P, None]) -> Callable[P, None]:
         if unknown:
             raise TypeError(
                 "options are passed as one mapping with Kafka's names, as in KafkaProducer({'bootstrap.servers': "
-                f"'localhost:9092'}}), and not as keyword arguments: {', '.join(map(_explained, unknown))}"
+                "'localhost:9092'}), and not as keyword arguments: "
+                + ", ".join(f"{name}{c.hint(ProducerConfig, name, '')}" for name in unknown)
             )
         init(*args, **kwargs)
 
     return checked
-
-
-def _explained(name: str) -> str:
-    return f"{name}{c.hint(ProducerConfig, name, '')}"
 
 
 def _record_of(first: object, others: tuple[Any, ...]) -> ProducerRecord:

@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import ipaddress
 import secrets
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,7 +27,6 @@ _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 _HOST: Final = "127.0.0.1"
 _USER: Final = "kafkalite"
-_VALID: Final = datetime.timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,17 @@ class ClusterSecurity:
             options |= {"sasl.mechanism": self.mechanism, "sasl.username": _USER, "sasl.password": self.password}
         return options
 
+    def aiokafka(self, bootstrap_servers: str) -> dict[str, Any]:
+        """Options by the names of aiokafka and kafka-python."""
+        servers = bootstrap_servers.split(",")
+        options: dict[str, Any] = {"bootstrap_servers": servers, "security_protocol": self.protocol}
+        if self.certificate:
+            options["ssl_context"] = ssl.create_default_context(cadata=self.certificate)
+        if self.mechanism:
+            options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": _USER}
+            options["sasl_plain_password"] = self.password
+        return options
+
 
 def _certificate() -> tuple[str, str]:
     """A certificate that signs itself, and its key, as PEM."""
@@ -112,7 +123,7 @@ def _certificate() -> tuple[str, str]:
         .serial_number(x509.random_serial_number())
         # Clocks of machines and containers differ a little.
         .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + _VALID)
+        .not_valid_after(now + datetime.timedelta(days=7))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
@@ -120,11 +131,6 @@ def _certificate() -> tuple[str, str]:
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return made.public_bytes(pem).decode(), secret.decode()
-
-
-_NODES: Final = "nodes"
-_SECURITY: Final = "security"
-_MECHANISM: Final = "mechanism"
 
 
 @dataclass(frozen=True)
@@ -143,10 +149,10 @@ class ClusterSettings:
         :raises ConfigError: the text names the setting.
         """
         options = dict(settings)
-        nodes = str(options.pop(_NODES, "1"))
+        nodes = str(options.pop("nodes", "1"))
         if not nodes.isdecimal():
             raise ConfigError(f"nodes must be a whole number, got {nodes!r}")
-        protocol, mechanism = options.pop(_SECURITY, None), options.pop(_MECHANISM, None)
+        protocol, mechanism = options.pop("security", None), options.pop("mechanism", None)
         fields = {item.name: key for key, (_, item) in keys(BrokerConfig).items()}
         options = {fields.get(name, name): value for name, value in options.items()}
         security = ClusterSecurity()
@@ -170,19 +176,16 @@ class SharedCluster:
 
     def __init__(self, bootstrap_servers: str, security: ClusterSecurity) -> None:
         self.bootstrap_servers: Final = bootstrap_servers
-        self._security = security
-
-    def _admin(self) -> AdminClient:
-        return AdminClient(self.bootstrap_servers, self._security.client(self.bootstrap_servers))
+        self._properties = security.client(bootstrap_servers)
 
     def create_topic(self, name: str, partitions: int = -1, *, configs: Mapping[str, str] | None = None) -> None:
         """As :meth:`EmbeddedCluster.create_topic`."""
-        with self._admin() as admin:
+        with AdminClient(self.bootstrap_servers, self._properties) as admin:
             admin.create_topic(name, partitions, configs=dict(configs or {}))
 
     def delete_topic(self, name: str) -> None:
         """As :meth:`EmbeddedCluster.delete_topic`."""
-        with self._admin() as admin:
+        with AdminClient(self.bootstrap_servers, self._properties) as admin:
             admin.delete_topics([name])
 
 

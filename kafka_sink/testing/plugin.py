@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kafka_sink.testing.clusters import ClusterSettings, SharedCluster
     from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 
+    Cluster = EmbeddedCluster | SharedCluster
+
 _INI: Final = "kafkalite"
 _TOPIC_MARK: Final = "kafkalite_topic"
 _TOPICS_MARK: Final = "kafkalite_topics"
@@ -46,11 +48,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for mark, what in {
-        f"{_TOPIC_MARK}(partitions=1, configs={{}})": "how to create the topic of the fixture kafkalite_topic",
-        f"{_TOPICS_MARK}(*names, partitions=1, configs={{}})": "topics that are new and empty for this test",
-    }.items():
-        config.addinivalue_line("markers", f"{mark}: {what}")
+    topic = f"{_TOPIC_MARK}(partitions=1, configs={{}}): how to create the topic of the fixture kafkalite_topic"
+    topics = f"{_TOPICS_MARK}(*names, partitions=1, configs={{}}): topics that are new and empty for this test"
+    for mark in (topic, topics):
+        config.addinivalue_line("markers", mark)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -137,9 +138,7 @@ def _kafkalite_settings(pytestconfig: pytest.Config, kafkalite_config: Mapping[s
 
 
 @pytest.fixture(scope="session")
-def kafkalite_cluster(
-    pytestconfig: pytest.Config, _kafkalite_settings: ClusterSettings
-) -> Iterator[EmbeddedCluster | SharedCluster]:
+def kafkalite_cluster(pytestconfig: pytest.Config, _kafkalite_settings: ClusterSettings) -> Iterator[Cluster]:
     """A running cluster, stopped at the end of the session; clients connect to its ``bootstrap_servers``. Each worker
     of pytest-xdist has its own, unless the ini option says ``shared=true``."""
     connection = _shared_connection(pytestconfig)
@@ -167,26 +166,26 @@ def kafkalite_function_cluster(_kafkalite_settings: ClusterSettings) -> Iterator
 
 
 @pytest.fixture
-def kafkalite_client(
-    kafkalite_cluster: EmbeddedCluster | SharedCluster, _kafkalite_settings: ClusterSettings
-) -> dict[str, str]:
+def kafkalite_client(kafkalite_cluster: Cluster, _kafkalite_settings: ClusterSettings) -> dict[str, str]:
     """What clients need to connect to ``kafkalite_cluster``, by the names of Kafka's own clients, as
     :class:`~kafka_sink.KafkaProducer` takes them; Spark's options have ``kafka.`` before the names."""
     return _kafkalite_settings.security.client(kafkalite_cluster.bootstrap_servers)
 
 
 @pytest.fixture
-def kafkalite_librdkafka(
-    kafkalite_cluster: EmbeddedCluster | SharedCluster, _kafkalite_settings: ClusterSettings
-) -> dict[str, Any]:
+def kafkalite_librdkafka(kafkalite_cluster: Cluster, _kafkalite_settings: ClusterSettings) -> dict[str, Any]:
     """As ``kafkalite_client``, by the names of librdkafka, for confluent-kafka."""
     return _kafkalite_settings.security.librdkafka(kafkalite_cluster.bootstrap_servers)
 
 
 @pytest.fixture
-def kafkalite_topic(
-    request: pytest.FixtureRequest, kafkalite_cluster: EmbeddedCluster | SharedCluster
-) -> Iterator[str]:
+def kafkalite_aiokafka(kafkalite_cluster: Cluster, _kafkalite_settings: ClusterSettings) -> dict[str, Any]:
+    """As ``kafkalite_client``, by the names of aiokafka and kafka-python, whose constructors take them with ``**``."""
+    return _kafkalite_settings.security.aiokafka(kafkalite_cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def kafkalite_topic(request: pytest.FixtureRequest, kafkalite_cluster: Cluster) -> Iterator[str]:
     """The name of a new topic, which is deleted after the test. Configured by
     ``@pytest.mark.kafkalite_topic(partitions=6)``."""
     mark = request.node.get_closest_marker(_TOPIC_MARK)
@@ -199,9 +198,7 @@ def kafkalite_topic(
 
 
 @pytest.fixture
-def kafkalite_topics(
-    request: pytest.FixtureRequest, kafkalite_cluster: EmbeddedCluster | SharedCluster
-) -> Iterator[tuple[str, ...]]:
+def kafkalite_topics(request: pytest.FixtureRequest, kafkalite_cluster: Cluster) -> Iterator[tuple[str, ...]]:
     """The topics of ``@pytest.mark.kafkalite_topics("orders", "payments", partitions=6)``: new and empty, whatever an
     earlier test left in them; deleted after the test."""
     mark = request.node.get_closest_marker(_TOPICS_MARK)
@@ -228,9 +225,7 @@ def _locked(connection: Mapping[str, Any] | None, names: Sequence[str]) -> Itera
         yield
 
 
-def _with_topics(
-    cluster: EmbeddedCluster | SharedCluster, mark: pytest.Mark | None, names: Sequence[str]
-) -> Iterator[str]:
+def _with_topics(cluster: Cluster, mark: pytest.Mark | None, names: Sequence[str]) -> Iterator[str]:
     """Create *names* as *mark* says, yield the first of them, and delete all."""
     from kafka_sink.testing.clusters import delete_if_there
 
@@ -254,7 +249,7 @@ def kafkalite_registry() -> Iterator[EmbeddedRegistry]:
 
 
 @pytest.fixture
-def kafkalite_faults(kafkalite_cluster: EmbeddedCluster | SharedCluster) -> Iterator[Faults]:
+def kafkalite_faults(kafkalite_cluster: Cluster) -> Iterator[Faults]:
     """``kafkalite_cluster.faults``; all faults are removed after the test."""
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
 

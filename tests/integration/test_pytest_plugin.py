@@ -184,14 +184,16 @@ WRONG = {
 }
 
 
-def on_the_page(with_spark: bool) -> tuple[str, ...]:
+#: The settings of each ini file on the page, and a name that only its tests have; the first is that of all others.
+FIRST, OF_USERS = re.findall(r"```ini\n# pytest.ini\n\[pytest\]\n(.*?)```", PAGE, re.DOTALL)
+
+
+def on_the_page(having: str = "") -> tuple[str, ...]:
+    """The tests that need *having*, Spark or further users; without it, those that need none of these."""
     tests = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "def test_" in block]
-    return tuple(block for block in tests if ("pyspark" in block) is with_spark)
-
-
-def settings_on_the_page() -> str:
-    (settings,) = re.findall(r"```ini\n# pytest.ini\n\[pytest\]\n(.*?)```", PAGE, re.DOTALL)
-    return str(settings)
+    if having:
+        return tuple(block for block in tests if having in block)
+    return tuple(block for block in tests if "pyspark" not in block and "alter_user" not in block)
 
 
 #: The first of them finds a process that has loaded nothing.
@@ -207,8 +209,9 @@ PROJECTS = {
         )
         for shared in ("true", "false")
     },
-    "page": Project(on_the_page(False), settings_on_the_page(), ("-n2", "--dist=loadfile")),
-    **({"page with Spark": Project(on_the_page(True))} if LONG else {}),
+    "page": Project(on_the_page(), FIRST, ("-n2", "--dist=loadfile")),
+    "page with users": Project(on_the_page("alter_user"), OF_USERS),
+    **({"page with Spark": Project(on_the_page("pyspark"))} if LONG else {}),
 }
 
 #: Runs one project after the other; what others load into every pytest is not ours, and takes a second of each.
@@ -285,7 +288,8 @@ def test_workers_share_a_cluster_or_have_their_own(ran: dict[str, Ran], folder: 
 
 @pytest.mark.behaviour("pytest plugin", "Every test of the documentation passes as it stands there")
 def test_the_documentation_is_right(ran: dict[str, Ran]) -> None:
-    passed(ran["page"], "5 passed")
+    passed(ran["page"], "10 passed")
+    passed(ran["page with users"], "1 passed")
     if LONG:
         passed(ran["page with Spark"], "1 passed")
 

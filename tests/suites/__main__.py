@@ -5,6 +5,7 @@
     kafka-go       from the Go module proxy; needs Go, and the ports 9092 and 9093
     sarama         its functional tests, from the Go module proxy, through toxiproxy; needs Go
     aiokafka       needs KAFKALITE_AIOKAFKA, the folder of a checkout: its distributions have no tests
+    faststream     its tests with aiokafka and with confluent-kafka; needs KAFKALITE_FASTSTREAM, as before
 
 and programs of other projects (programs.py), which read a topic, keep state and write results. Each is killed once
 (kill -9) and so is its broker, and both start again; what the program wrote is compared record for record:
@@ -80,7 +81,8 @@ def of_pytest(folder: Path, *tests: str, python: str = sys.executable, **variabl
     found: Outcomes = {}
     for case in ElementTree.parse(report).iter("testcase"):
         kinds = {child.tag for child in case}
-        found[case.attrib["name"]] = (
+        # Classes of one suite have tests of the same name.
+        found[f"{case.attrib['name']}/{case.attrib['classname']}"] = (
             "fail" if kinds & {"failure", "error"} else "skip" if "skipped" in kinds else "pass"
         )
     return found
@@ -233,6 +235,24 @@ def aiokafka() -> Outcomes:
         )
 
 
+def faststream() -> Outcomes:
+    """Its tests, which a copy of the checkout has, name the port."""
+    checkout = os.environ.get("KAFKALITE_FASTSTREAM")
+    if checkout is None:
+        raise CannotBeHadError("set KAFKALITE_FASTSTREAM to the folder of a checkout; its distributions have no tests")
+    plugins = ("pytest-asyncio", "pytest-timeout", "pytest-rerunfailures", "dirty-equals", "freezegun")
+    others = ("fastapi", "httpx", "pydantic-settings", "PyYAML")
+    # Tests of one broker import another's.
+    python = python_with("faststream[kafka,confluent,nats,rabbit,redis,mqtt,cli,prometheus,otel]", *plugins, *others)
+    folder = WORK / "faststream"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(checkout, folder)
+    with cluster(9092):
+        return of_pytest(
+            folder, "tests/brokers/kafka", "tests/brokers/confluent", "--override-ini=addopts=", python=python
+        )
+
+
 SUITES: Final = {
     "kafka-python": Suite(
         kafka_python,
@@ -260,6 +280,7 @@ SUITES: Final = {
             "test_sender__handler_base_do": "it names broker 0, and fails on Kafka's broker 1 too",
         },
     ),
+    "faststream": Suite(faststream, {}),
     **{name: Suite(partial(run, name, program), {}) for name, program in PROGRAMS.items()},
 }
 

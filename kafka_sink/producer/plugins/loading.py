@@ -95,7 +95,7 @@ class FieldSerializer:
         """:raises ConfigError: if *serializer* cannot be loaded."""
         self._option = option
         self._field = option.partition(".")[0]
-        loaded = self._loaded = load_plugin(option, serializer, BUILT_IN)
+        loaded = self.loaded = load_plugin(option, serializer, BUILT_IN)
         self._function = loaded if callable(loaded) and not hasattr(loaded, "serialize") else None
         if self._function is None:
             load_plugin(option, loaded, {}, "serialize")
@@ -113,7 +113,7 @@ class FieldSerializer:
         """
         try:
             if self._function is None:
-                serialized = self._loaded.serialize(topic, headers, data)
+                serialized = self.loaded.serialize(topic, headers, data)
             else:
                 serialized = None if data is None else self._function(data)
         except Exception as error:
@@ -129,11 +129,6 @@ class FieldSerializer:
             f"{self._name} ({self._option}) returned {type(serialized).__name__} for the record's "
             f"{self._field} of topic {topic}; a serializer must return bytes or None"
         )
-
-    def close(self) -> None:
-        close = getattr(self._loaded, "close", None)
-        if close is not None:
-            close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +185,7 @@ def make_plugins(
 
     def serializer(option: str, named: Any, passed: Any) -> FieldSerializer:
         made = FieldSerializer(option, named if passed is None else passed, configs)
-        closers.callback(_close, made, log)
+        closers.callback(_close, made.loaded, log)
         return made
 
     keys = serializer("key.serializer", config.key_serializer, plugins.key_serializer)

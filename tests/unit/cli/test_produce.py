@@ -56,9 +56,9 @@ class FakeProducer:
         self.waiting.append((record, on_delivery))
         return None
 
-    def flush(self, timeout_ms: int) -> None:
+    def flush(self, *, timeout: float) -> None:
         if self.hangs:
-            raise KafkaTimeoutError(f"not done after {timeout_ms} ms")
+            raise KafkaTimeoutError(f"not done after {timeout} s")
         offsets: dict[int, int] = {}
         for record, on_delivery in self.waiting:
             partition = record.partition or 0
@@ -68,8 +68,8 @@ class FakeProducer:
             on_delivery(Delivery(TopicPartition(record.topic, partition), offset, 1, 8, -1, error))
         self.waiting.clear()
 
-    def close(self, timeout_ms: int) -> None:
-        assert timeout_ms == 0
+    def close(self, *, timeout: float) -> None:
+        assert timeout == 0
         for record, on_delivery in self.waiting:
             on_delivery(Delivery(TopicPartition(record.topic, 0), -1, 1, 0, -1, KafkaError("closed")))
         self.waiting.clear()

@@ -71,6 +71,5 @@ def test_any_object_that_serializes_to_bytes_is_accepted() -> None:
         SerializationError, match=r"Odd \(key.serializer\) returned str for the record's key of topic t"
     ):
         serializer.serialize("t", [], "text")
-    serializer.close()
     with pytest.raises(ConfigError, match=r"option key.serializer: int has no method serialize"):
         make(5, "key.serializer")
