@@ -43,7 +43,8 @@ def test_nothing_acknowledged_is_missing_after_kills(
 ) -> None:
     # Small segments, tended often: kills come while they are rolled and sealed as well.
     broker = BrokerProcess(
-        tmp_path / "data", config={"log.segment.bytes": 100_000, "log.retention.check.interval.ms": 100}
+        tmp_path / "data",
+        config={"num.partitions": 2, "log.segment.bytes": 100_000, "log.retention.check.interval.ms": 100},
     )
     broker.start()
     producer = Producer(
