@@ -35,6 +35,7 @@ _CHECKPOINT = (
 )
 _NO_PLACE = "An error is made, and nothing is opened."
 _REPORTS = "Regular files of the folder of the user's option that end as reports do; links are passed over."
+_LOCKS = "A new folder that the system's library makes, and in it names of topics of the user's own tests."
 _BESIDE = "A file beside the job, by a constant name."
 _KEPT = "The demo's own file in its own folder, by an option of the script that runs it."
 
@@ -116,6 +117,10 @@ PLACES: Final[dict[str, tuple[str, str]]] = {
     "spark_jobs.verify_flights:digest_of_file": (".read_bytes .write_bytes pickle.dumps pickle.loads", _KEPT),
     "spark_jobs.verify_flights:expected_records": (".open", _OPTION),
     "spark_jobs.verify_flights:main": (".read_text", _OPTION),
+    "kafka_sink.testing.plugin:_locked": (".open", _LOCKS),
+    "kafka_sink.testing.plugin:pytest_configure_node": ("tempfile.mkdtemp", _LOCKS),
+    "kafka_sink.testing.plugin:pytest_unconfigure": ("shutil.rmtree", _LOCKS),
+    "kafka_sink.ui.pages:_styles_of_maps": (".read_bytes importlib.resources.files", _SHIPPED),
 }
 
 _CONSTANT = "It is put together of constants of ours; what others write is only a value in it, or is escaped."
