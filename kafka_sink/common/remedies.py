@@ -1,4 +1,4 @@
-"""What to do about an error of the brokers, by the situation in which they answer with it. Other remedies stand beside
+"""Remedies for errors of the brokers, by the situation in which they answer with it. Other remedies stand beside
 the classes of errors (``KafkaError.remedy``); docs/errors.md shows both.
 """
 
@@ -89,5 +89,5 @@ REMEDIES: Final[Mapping[Situation, Mapping[ErrorCode, str]]] = {
 
 
 def remedy(situation: Situation, code: ErrorCode, **names: str) -> str:
-    """What to do, with *names* in the places of the text; empty if nothing is known."""
+    """The remedy with *names* in the places of the text; empty if none is known."""
     return REMEDIES[situation].get(code, "").format(**names)

@@ -221,7 +221,7 @@ class Reachability:
         return Finding(stage, "", Status.FAILED, f"no agreement: {lost.cause}", self._other_protocol())
 
     def _of_credentials(self) -> str:
-        """What to do if the credentials were refused."""
+        """The remedy if the credentials were refused."""
         config, mechanism = self._config, self._config.sasl_mechanism
         if mechanism == OAUTHBEARER and is_of_aws(config):
             mechanism = AWS_MSK_IAM

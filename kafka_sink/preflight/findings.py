@@ -17,7 +17,7 @@ from kafka_sink.common.text import html_table, printable
 
 
 class Status(Enum):
-    """What a finding means for the job. WARNING: the job can run, but not all of it may be as expected."""
+    """The meaning of a finding for the job. WARNING: the job can run, but not all of it may be as expected."""
 
     OK = "ok"
     WARNING = "warning"

@@ -99,7 +99,7 @@ class RegistrySteps:
 
 
 def _address(url: str, config: RegistryConfig, client: RegistryClient) -> list[Finding]:
-    """What is found at one address, and a warning if a secret is sent to it without encryption."""
+    """The finding at one address, and a warning if a secret is sent to it without encryption."""
     server = Server.parse(url)
     try:
         types = ", ".join(client.types())

@@ -122,7 +122,7 @@ class TopicSteps:
         return self._finding("topic", Status.FAILED, f"does not exist{hint}", create)
 
     def _to_be_created(self, new: NewTopicTarget) -> Finding:
-        """What the controller says to the creation of the topic, which it only validates."""
+        """The controller's answer to the creation of the topic, which it only validates."""
         topic = CreatableTopic(
             name=new.name, num_partitions=new.partitions, replication_factor=new.replication_factor or BROKER_DEFAULT
         )

@@ -167,7 +167,7 @@ def _line(name: str, colour: str, writes: Sequence[SinkProgress], values: Sequen
 
 
 def _marks(pairs: Sequence[tuple[SinkProgress, SinkProgress | None]]) -> Iterator[dict[str, Any]]:
-    """What is wrong: failed and torn writes, and those that have others missing before them."""
+    """Marks of problems: failed and torn writes, and those that have others missing before them."""
     kinds = (
         ("failed", "x", [pair for pair in pairs if pair[0].is_failed]),
         ("torn", "diamond", [pair for pair in pairs if pair[0].is_torn]),

@@ -1,4 +1,4 @@
-"""What the writes of a stream come to, as metrics: totals since the first line, and the values of the last batch.
+"""The writes of a stream as metrics: totals since the first line, and the values of the last batch.
 
 Owned by one reader of a report, on its thread.
 

@@ -124,7 +124,7 @@ class _Write:
         return None if passed_ms <= 0 or self.is_failed else self.rows * 1000 / passed_ms
 
     def remark(self, before: _Write | None) -> str:
-        """What is unusual about the write, which follows *before*; empty if nothing is."""
+        """A remark on an unusual write, which follows *before*; empty otherwise."""
         if self.is_failed:
             return f"failed: {self.error}" if self.error else "failed"
         if self.decision == "skipped":
@@ -305,7 +305,7 @@ class Tail:
         self._number = 0
 
     def read(self) -> Iterator[SinkProgress | SourceLag]:
-        """What the new complete lines say, one after another; all lines if the file has begun anew.
+        """The values of the new complete lines, one after another; all lines if the file has begun anew.
 
         :raises OSError: if the file cannot be read.
         :raises ValueError: if a line is no report; the next call goes on behind it.

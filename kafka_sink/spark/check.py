@@ -192,8 +192,8 @@ def mib(size: str) -> int:
 
 
 def memory_findings(setting: Setting, buffer: int) -> list[Finding]:
-    """What *setting* says of executors whose tasks have *buffer* MiB of ``buffer.memory`` each; empty for a session
-    without executors of its own and without a limit.
+    """Findings about the memory of executors whose tasks have *buffer* MiB of ``buffer.memory`` each, by *setting*;
+    empty for a session without executors of its own and without a limit.
 
     Two settings count (docs/clusters.md, Memory). A cluster manager ends an executor whose processes together exceed
     its container: ``spark.executor.memory`` is the JVM's, and Python has part of ``spark.executor.memoryOverhead``, to

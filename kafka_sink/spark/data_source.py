@@ -169,7 +169,7 @@ _log = logging.getLogger(__name__)
 
 
 class _AtLeastOnce(OfOneVersion):
-    """What a DataFrame and a micro-batch have in common: *more* is what a report says of a micro-batch."""
+    """Common parts of a DataFrame and a micro-batch: *more* are entries of a micro-batch's report."""
 
     def __init__(self, spec: WriteSpec) -> None:
         self._spec = spec

@@ -183,7 +183,7 @@ def _query_of(df: DataFrame) -> str | None:
 
 
 def _counter(df: DataFrame) -> Accumulator[int] | None:
-    """What tasks add their rows to; None with Spark Connect, which has no accumulators."""
+    """The accumulator of the tasks' rows; None with Spark Connect, which has none."""
     context = classic_context(df.sparkSession)
     return None if context is None else context.accumulator(0)
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-#: What is wrong with rows, by a check before they are sent or by an answer of the brokers.
+#: Errors of rows, found by a check before they are sent or by an answer of the brokers.
 _UNWRITABLE: Final = (RowError, RecordTooLargeError, InvalidRecordError, InvalidTimestampError)
 #: The attributes of SinkWriteError.
 _ATTRIBUTES: Final = ("cause_class", "code", "topic", "partition", "option", "column", "is_permanent")
@@ -52,7 +52,7 @@ _RAISED: Final = re.compile(r"^kafka_sink\.errors\.(\w+Error): (.*)$", re.MULTIL
 
 
 def of_task(error: BaseException, text: str, topic: str | None = None, partition: int | None = None) -> SinkWriteError:
-    """What a task raises for *error*, with this *text*. *topic* and *partition* are where it struck, unless *error*
+    """The failure of a task for *error*, with this *text*. *topic* and *partition* are where it struck, unless *error*
     itself says it."""
     causes = [error]
     while causes[-1].__cause__ is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 STEP: Final = "Spark finds the format"
 REGISTER: Final = "kafka_sink.register(spark)"
 
-#: What Spark runs if nobody names an interpreter.
+#: The interpreter that Spark runs if nobody names one.
 _DEFAULT_PYTHON: Final = "python3"
 
 

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def _seen(look: Callable[[], T], otherwise: T) -> T:
-    """What *look* finds, or *otherwise* where Spark has changed or has gone."""
+    """The result of *look*, or *otherwise* where Spark has changed or has gone."""
     try:
         return look()
     except Exception:

@@ -42,12 +42,12 @@ from kafka_sink.spark.write_spec import (
 
 _log = logging.getLogger(__name__)
 
-#: What an option may be; None is an option that is not set.
+#: A value of an option; None is an option that is not set.
 OptionValue: TypeAlias = str | bool | int | float | os.PathLike[str] | None
 
 #: The name of the format.
 FORMAT = "kafkalite"
-#: What a read is answered.
+#: The error of a read.
 ONLY_WRITES = (
     f'format("{FORMAT}") can only write; to read a topic use Spark\'s format("kafka"), or the command kafkalite consume'
 )
@@ -239,7 +239,7 @@ class SinkOptions(c.Options):
     registry_tls: ClientSslConfig = field(default_factory=ClientSslConfig)
 
     def settle(self, explicit: Collection[str]) -> Self:
-        """What was not set follows from what was."""
+        """Options that are not set follow from those that are."""
         sink, progress_topic = self.transactional_id_prefix or self.txn_app_id, self.progress_topic or self.spec.topic
         once = None
         if sink is not None and progress_topic is not None:
@@ -409,7 +409,7 @@ def _warn_of_secrets(names: Sequence[str]) -> None:
 
 
 def _reader_of(name: str) -> str | None:
-    """Whom an option without ``kafka.`` is for, if it is for others."""
+    """The reader of an option without ``kafka.``, such as a source, if it is not the sink."""
     if name in _OF_SPARKS_SOURCE:
         return "for reading"
     return "for streams" if name in _OF_THE_QUERY | _OF_ASYNC_PROGRESS else c.reader_of(ProducerConfig, name)

@@ -100,7 +100,7 @@ class ProducerSpec:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """What differs from Kafka's defaults, and what the user set, by Kafka's names."""
+        """Values other than Kafka's defaults, and those that the user set, by Kafka's names."""
         values = c.as_properties(self.config)
         explicit = {name: values[name] for name in self.explicit - self.deferred.keys() - self.plugin_options.keys()}
         return {**c.changed(self.config), **explicit, **self.deferred, **self.plugin_options}

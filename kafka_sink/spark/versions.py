@@ -1,4 +1,4 @@
-"""What differs between versions: of Spark, for which this is the only module that asks, and of kafkalite on one write.
+"""Differences between versions: of Spark, for which this is the only module that asks, and of kafkalite on one write.
 
 Imported by every process of the sink. The base classes of Python data sources are imported from here, because Spark 3.5
 has none of them and Spark 4.0 has no Arrow writer for streams. Driver and workers each import the kafkalite that their

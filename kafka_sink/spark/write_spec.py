@@ -1,4 +1,4 @@
-"""What a write is, as values: made once on the driver, and passed to the planner, the tasks and the committer.
+"""The values of a write: made once on the driver, and passed to the planner, the tasks and the committer.
 
 Its options are parsed by :mod:`kafka_sink.spark.options`, and :mod:`kafka_sink.spark.driver.before_write` adds what it
 finds out. It has nothing of the schema registry, which only the driver asks.
@@ -23,7 +23,7 @@ from kafka_sink.spark.errors import told
 from kafka_sink.spark.producer_spec import ProducerSpec
 from kafka_sink.spark.versions import OfOneVersion
 
-#: What becomes of rows that cannot be written (option onBadRow).
+#: The treatment of rows that cannot be written (option onBadRow).
 FAIL: Final = "fail"
 DROP: Final = "drop"
 DEAD_LETTER: Final = "dead-letter"
@@ -126,7 +126,7 @@ def require_address_space(producer: ProducerSpec) -> None:
 
 
 def advice_on(error: BaseException) -> str:
-    """What to do about *error* if it comes from the limit of this process's address space; otherwise nothing."""
+    """The remedy for *error* if it comes from the limit of this process's address space; otherwise empty."""
     limit = _limit_mib()
     if limit is None or not (isinstance(error, MemoryError) or "can't start new thread" in str(error)):
         return ""

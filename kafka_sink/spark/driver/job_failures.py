@@ -1,4 +1,4 @@
-"""What the exception of a Spark job means for a write: who ended it, whether another attempt may succeed, and what it
+"""The meaning of a Spark job's exception for a write: who ended it, whether another attempt may succeed, and what it
 leaves in the topic.
 
 Where a task of the sink has failed the job, :func:`~kafka_sink.spark.errors.cause_of` has read why. All else that ends
@@ -26,7 +26,7 @@ _CANCELLED: Final = re.compile(
     r"\[SPARK_JOB_CANCELLED\]|\bJob \d+ cancelled\b|\bOPERATION_CANCELL?ED\b|InterruptedException"
     r"|SparkContext was shut ?down|stopped SparkContext|\[INVALID_HANDLE\.OPERATION_ABANDONED\]"
 )
-#: What the cluster loses, and finds again in another attempt.
+#: Losses of the cluster that another attempt repairs.
 _LOST: Final = re.compile(
     r"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|Checkpoint block \S+ not found|Job aborted due to stage"
 )
@@ -36,9 +36,9 @@ _FAILS_AGAIN: Final = re.compile(
     r"|Spark(?:Runtime|Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds|FileNotFound|Upgrade)\w*Exception"
     r"|java\.lang\.(?:Runtime|IllegalArgument|Arithmetic|NumberFormat|ClassCast|NullPointer)Exception"
 )
-#: So much of what Spark says is shown.
+#: Characters of Spark's text that are shown.
 _SHOWN: Final = 400
-#: What stands for the value of a row in an error about it.
+#: The part of an error about a row that has a value of it.
 _VALUE: Final = re.compile(
     r"\bhas .* in column '|\bhas the timestamp [^,;]*|\b(?:names|has) partition -?\d+", re.DOTALL
 )
@@ -47,14 +47,14 @@ _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 
 
 def summary_of(error: Exception) -> str:
-    """What Spark says about *error*, in one line, without stack traces."""
+    """Spark's text of *error*, in one line, without stack traces."""
     lines = [line.strip() for line in _beginning(error).splitlines()]
     texts = [line.removeprefix(": ") for line in lines if line and not line.startswith("An error occurred while")]
     return " ".join(texts)[:_SHOWN]
 
 
 def reported(error: BaseException) -> str:
-    """What a report says about *error*: its kind and, if it is of kafkalite, its text, but no value of a row, because
+    """The text of *error* in a report: its kind and, if it is of kafkalite, its text, but no value of a row, because
     reports are read by more people than rows."""
     kind = type(error).__name__
     if isinstance(error, KafkaError) and not isinstance(error, AttemptError | CancelledWriteError):
@@ -127,7 +127,7 @@ class WriteCourse:
     is_deciding: bool = False
 
     def what_stays(self) -> str:
-        """What an end at this moment leaves in the topic, and what to do, in one sentence."""
+        """The rows that an end at this moment leaves in the topic, and the remedy, in one sentence."""
         if self.version is None:
             ended = "" if self.counted is None else f"{self.counted.value:,} rows of tasks that had ended and "
             place = "their topics" if self.topic is None else f"topic {self.topic}"
@@ -142,7 +142,7 @@ class WriteCourse:
         return f"version {self.version} was about to be committed and is in Kafka as a whole or not at all; {again}"
 
     def stopped(self) -> str:
-        """What an interrupt at this moment means."""
+        """The meaning of an interrupt at this moment."""
         return f"the write was stopped: {self.what_stays()}"
 
     def ended_by(self, error: BaseException) -> BaseException:

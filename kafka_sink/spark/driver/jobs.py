@@ -57,14 +57,14 @@ _AGAIN_S: Final = 0.1
 _END_MS: Final = 10_000
 #: A server of Spark Connect does not tell when it has.
 _KILLED_BY_SERVER_S: Final = 6.0
-#: What a worker has sent when its task ends, brokers append within this time.
+#: Brokers append within this time what a worker sent before its task ended.
 _SETTLE_S: Final = 0.2
 
 _log = logging.getLogger(__name__)
 
 
 def too_late() -> str:
-    """What an interrupt means after the body's work."""
+    """The meaning of an interrupt after the body's work."""
     return "the interrupt came too late: everything was done"
 
 
@@ -108,7 +108,7 @@ class Interrupts:
             raise self._raised
 
     def behind(self, error: BaseException) -> BaseException:
-        """What the handler has raised if *error* was raised in response to it, else *error*."""
+        """The exception of the handler if *error* was raised in response to it, else *error*."""
         context: BaseException | None = error
         while context is not None:
             if context is self._raised:

@@ -162,7 +162,7 @@ def subject_of(form: ColumnFormat, config: RegistryConfig, topic: str | None) ->
 
 
 def _remedy(refusal: str, column: str) -> str:
-    """What to do about a registry's *refusal* of the schema of *column*."""
+    """The remedy for a registry's *refusal* of the schema of *column*."""
     if "READER_FIELD_MISSING_DEFAULT_VALUE" in refusal:
         own = (
             "a new column has to be nullable, which nullif(column, lit(None)) makes it, or needs a schema with a "

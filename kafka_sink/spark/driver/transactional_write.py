@@ -1,4 +1,4 @@
-"""What the ways to write exactly once have in common on the driver: the sink, the transactions to commit, and the rows
+"""Common parts of the ways to write exactly once on the driver: the sink, the transactions to commit, and the rows
 of the last call for each sink.
 
 Used in the planner's and committer's processes, and in the user's.

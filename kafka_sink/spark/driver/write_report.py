@@ -65,7 +65,7 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskO
 
 
 def _outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
-    """Those of the tasks that had ended."""
+    """The outcomes of the tasks that had ended."""
     return [message for message in messages if isinstance(message, TaskOutcome)]
 
 

@@ -237,7 +237,7 @@ _NO_PATH: Final = "/nonexistent"
 def read_in_own_process(
     location: str, version: int | None, timeout_s: float, *, program: str = PROGRAM
 ) -> PlannedOffsets:
-    """What :func:`main` finds at *location*; without digest if its process ends otherwise or takes too long."""
+    """The offsets that :func:`main` reads at *location*; without digest if its process fails or takes too long."""
     # The location may contain credentials, and everybody sees the arguments of a process.
     question = json.dumps({"location": location, "version": version})
     environ = {**os.environ, "PATH": _NO_PATH, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}

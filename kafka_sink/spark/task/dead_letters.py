@@ -246,7 +246,7 @@ def _of_items(column: pa.Array, items: list[bytes], around: bytes) -> list[bytes
 
 
 def _nulls_of(column: pa.Array, text_of: Callable[[int], bytes]) -> list[bytes]:
-    """What *text_of* says of each row of *column* that is not null."""
+    """The text by *text_of* of each row of *column* that is not null; JSON's null of others."""
     return [text_of(row) if valid else _NULL for row, valid in enumerate(column.is_valid().to_pylist())]
 
 

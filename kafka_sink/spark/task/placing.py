@@ -133,7 +133,7 @@ class _Placing:
 
 
 class Kind(IntEnum):
-    """What a row is."""
+    """The kind of a row."""
 
     GOOD = 0
     DEAD_LETTERS = 1

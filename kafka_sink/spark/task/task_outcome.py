@@ -1,4 +1,4 @@
-"""What a task tells the driver, and the sum of what all tasks of a write have told.
+"""The outcome of a task, and the sum of the outcomes of all tasks of a write.
 
 Created in the task, read on the driver: pickled by Spark for ``commit``, as JSON for :func:`kafka_sink.write`. With
 Spark Connect the latter comes from another machine, and unpickling runs whatever code the sender wants. Plain values

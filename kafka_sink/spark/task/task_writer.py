@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 #: Makes the producer of the previous task (None: there is none) that of this task, or creates one.
 OpenProducer = Callable[[TaskProducer | None], TaskProducer]
 
-#: What producers of this worker process have said of their options: a new task may need a new producer.
+#: Warnings that producers of this worker process have logged about their options: a new task may need a new producer.
 _said: Final = Said()
 
 #: The producers of this worker process.
@@ -103,7 +103,7 @@ class _TaskAttempt:
         self._too_few_partitions: set[str] = set()
         self._rows_in = 0
         self._producer: TaskProducer | None = None
-        #: What the producer had sent before this task: batches and bytes.
+        #: Batches and bytes that the producer had sent before this task.
         self._sent_before = (0, 0)
 
     @cached_property
@@ -224,7 +224,7 @@ class _TaskAttempt:
         )
 
     def outcome(self) -> TaskOutcome:
-        """What the driver is told."""
+        """The outcome for the driver."""
         batches, wire_bytes = (0, 0) if self._producer is None else self._producer.batch_totals()
         batches_before, bytes_before = self._sent_before
         return TaskOutcome(
