@@ -51,6 +51,7 @@ from kafka_sink.spark.driver.write_report import (
     warn_of_skipped,
 )
 from kafka_sink.spark.errors import cause_of, short
+from kafka_sink.spark.format_lookup import name_interpreter
 from kafka_sink.spark.internals import array_of_one, classic_context, micro_batch_of, running_query
 from kafka_sink.spark.options import OptionValue, SinkOptions, parse_arguments
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of
@@ -105,6 +106,8 @@ def write(
     :raises ExactlyOnceError: if nothing was committed for another reason, or (not atomic) a part was lost in an outage;
         the text says which.
     """
+    if classic_context(df.sparkSession) is not None:
+        name_interpreter(df.sparkSession)
     with Interrupts(_not_begun) as interrupts, progress_line(df, is_wanted=progress) as counted:
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
         spec = prepared(df.schema, parsed, asks_brokers=_reaches_brokers(df, parsed))

@@ -11,7 +11,10 @@ Source: Spark 4's ``DataSource.lookupDataSource``, ``DataSourceManager`` and ``P
 from __future__ import annotations
 
 import os
+import pkgutil
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
@@ -21,10 +24,13 @@ from kafka_sink.spark.internals import (
     activate,
     activate_before,
     environment_of_jvm,
+    folder_of_jvm,
     has_format,
+    has_workers,
     is_active,
     look_up_format,
     name_python_of_workers,
+    provide_format,
     python_of_workers,
 )
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES
@@ -40,6 +46,11 @@ REGISTER: Final = "kafka_sink.register(spark)"
 
 #: The interpreter that Spark runs if nobody names one.
 _DEFAULT_PYTHON: Final = "python3"
+#: The environment variables of the JVM, in order, that name the interpreter that looks for formats.
+_NAMES_OF_PYTHON: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+_OWN_FOLDER: Final = Path(sys.executable).parent.resolve()
+#: Starts this interpreter with the bytecode of PySpark, where pip has installed it.
+_LAUNCHER: Final = str(_OWN_FOLDER / "kafkalite-python")
 
 
 # --- registering ------------------------------------------------------------------------------------------------------
@@ -52,8 +63,8 @@ def register_format(spark: SparkSession, source: type[DataSource]) -> None:
     Spark 4.0 refuses a format that it has found already by itself: that is no error here.
     """
     if not is_connect(spark):
-        _name_interpreter(spark)
-    if is_connect(spark) or not has_format(spark, FORMAT, source):
+        name_interpreter(spark)
+    if is_connect(spark) or not (_is_provided(spark, source) or has_format(spark, FORMAT, source)):
         try:
             spark.dataSource.register(source)
         except PySparkException as error:
@@ -64,17 +75,48 @@ def register_format(spark: SparkSession, source: type[DataSource]) -> None:
         _activate_where_named()
 
 
-def _name_interpreter(spark: SparkSession) -> None:
-    """Let the workers of a context for which nobody has named an interpreter run one that has kafkalite."""
+def name_interpreter(spark: SparkSession) -> None:
+    """Let the workers of a local session run kafkalite-python, and those of a context for which nobody has named an
+    interpreter one that has kafkalite. Nothing changes once the JVM has started workers."""
     context = spark.sparkContext
-    if python_of_workers(context) != _DEFAULT_PYTHON:
+    python = python_of_workers(context)
+    if python is None or has_workers(spark):
         return
-    named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     # Other machines may not have this interpreter.
-    if named is None and str(context.master).startswith("local"):
-        named = sys.executable
-    if named is not None:
+    is_local = str(context.master).startswith("local")
+    named = python
+    if python == _DEFAULT_PYTHON:
+        named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python") or python
+        if named == _DEFAULT_PYTHON and is_local:
+            named = sys.executable
+    if is_local and _is_own_interpreter(named) and os.access(_LAUNCHER, os.X_OK):
+        named = _LAUNCHER
+    if named != python:
         name_python_of_workers(context, named)
+
+
+def _is_own_interpreter(python: str | None) -> bool:
+    """Whether the command *python* runs the interpreter of this process, in the same virtual environment."""
+    path = shutil.which(python) if python else None
+    # The links in environments all lead to the system's interpreter.
+    return path is not None and Path(path).parent.resolve() == _OWN_FOLDER and Path(path).samefile(sys.executable)
+
+
+def _is_provided(spark: SparkSession, source: type[DataSource]) -> bool:
+    """Whether Spark, which has not searched yet, was given this format instead: its search starts a Python process,
+    which takes a second."""
+    return _finds_ours_alone(spark) and provide_format(spark, FORMAT, source)
+
+
+def _finds_ours_alone(spark: SparkSession) -> bool:
+    """Whether the search of Spark would find this format and no other."""
+    jvm = {name: environment_of_jvm(spark, name) for name in (*_NAMES_OF_PYTHON, "PYTHONPATH")}
+    python = next((jvm[name] for name in _NAMES_OF_PYTHON if jvm[name]), _DEFAULT_PYTHON)
+    if not _is_own_interpreter(python) and python != _LAUNCHER:
+        return False
+    path = [*sys.path, *(jvm["PYTHONPATH"] or "").split(os.pathsep), folder_of_jvm(spark) or ""]
+    found = {module.name for module in pkgutil.iter_modules(path) if module.name.startswith("pyspark_")}
+    return found == {"pyspark_kafkalite"}
 
 
 def _activate_where_named() -> None:
@@ -130,7 +172,7 @@ def _in_this_jvm(spark: Any) -> tuple[str, str]:
         return cause, f"call {REGISTER} once, before the write"
     if not is_own:
         return "another session is active in this thread", f"call {REGISTER} with the session of the DataFrame"
-    named = [environment_of_jvm(spark, name) for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")]
+    named = [environment_of_jvm(spark, name) for name in _NAMES_OF_PYTHON]
     python = next(filter(None, named), _DEFAULT_PYTHON)
     return (
         f"Spark has looked for formats with the interpreter {python}, which has no kafkalite or cannot be run",

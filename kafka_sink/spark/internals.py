@@ -14,6 +14,7 @@ import struct
 import sys
 import zipimport
 from collections.abc import Callable, Collection
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -305,6 +306,53 @@ def environment_of_jvm(spark: Any, name: str) -> str | None:
     """
     value: str | None = _seen(lambda: spark._jvm.java.lang.System.getenv(name), None)
     return value
+
+
+def folder_of_jvm(spark: Any) -> str | None:
+    """The working directory of the JVM, where its Python processes look for modules first.
+
+    Seen in Spark 4.0 to 4.3. Gone: None.
+    """
+    value: str | None = _seen(lambda: spark._jvm.java.lang.System.getProperty("user.dir"), None)
+    return value
+
+
+def provide_format(spark: Any, name: str, source: Any) -> bool:
+    """Give Spark the format *name* as the only one that its search for formats in Python packages finds, if it has not
+    searched yet; whether that was done. All sessions have it then.
+
+    Seen in Spark 4.0 to 4.3 (``DataSourceManager.dataSourceBuilders``). Gone: False, and Spark searches.
+    """
+
+    def give() -> bool:
+        from pyspark.sql.udf import _wrap_function
+
+        jvm, context = spark._jvm, spark.sparkContext
+        sources = jvm.org.apache.spark.sql.execution.datasources
+        manager = getattr(getattr(sources, "DataSourceManager$"), "MODULE$")
+        if manager.dataSourceBuilders().isDefined():
+            return False
+        found = sources.v2.python.UserDefinedPythonDataSource(_wrap_function(context, source))
+        only = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({name: found})
+        getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(only))
+        return True
+
+    return _seen(give, False)
+
+
+def has_workers(spark: Any) -> bool:
+    """Whether the JVM of this machine has started Python workers.
+
+    Seen in Spark 4.0 to 4.3 (the children of the JVM's process on Linux). Gone: True, and their interpreter is left as
+    it is. ``SparkEnv`` cannot be asked: Py4J lists its methods, of which one needs a class that PySpark does not have.
+    """
+
+    def look() -> bool:
+        jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+        children = [pid for tasks in Path(f"/proc/{jvm}/task").glob("*/children") for pid in tasks.read_text().split()]
+        return any(b"pyspark.worker" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children)
+
+    return _seen(look, True)
 
 
 def python_of_workers(context: Any) -> str | None:

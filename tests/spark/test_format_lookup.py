@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 import pytest
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
@@ -17,6 +22,7 @@ from tests.support.spark_version import requires_data_sources
 
 pytestmark = requires_data_sources
 
+ROOT: Final = Path(__file__).parents[2]
 THREADS: Final = 4
 ROWS: Final = "cast(id as string) as value"
 
@@ -73,3 +79,53 @@ def test_streams_start_in_threads_at_once(
         writer.option("checkpointLocation", str(tmp_path / str(number))).start().stop()
 
     assert errors_of(start, threading.Thread) == []
+
+
+QUICK: Final = """
+import json, os, sys
+from pyspark.sql import SparkSession
+import kafka_sink
+from kafka_sink.spark.format_lookup import look_up
+from kafka_sink.spark.internals import has_workers
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+before = has_workers(spark)
+kafka_sink.register(spark)
+named = spark.sparkContext.pythonExec
+kafka_sink.register(spark)
+other = spark.newSession()
+other._jvm.org.apache.spark.sql.SparkSession.setActiveSession(other._jsparkSession)
+found = look_up(other).status.value
+
+def loaded(_):
+    import pyspark
+    return os.path.realpath(pyspark.__file__)
+
+places = spark.sparkContext.parallelize([0], 1).map(loaded).collect()
+print(json.dumps([before, os.path.basename(named), found, places, has_workers(spark)]))
+"""
+
+
+@pytest.mark.way(ways.DF_WRITE)
+@pytest.mark.behaviour("Package", "register starts no search of Spark, and workers load the installed PySpark")
+def test_register_spares_what_a_first_write_waits_for(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(QUICK)
+    done = subprocess.run(
+        [sys.executable, job],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        },
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    installed = str(Path(pyspark.__file__).resolve())
+    assert json.loads(done.stdout) == [False, "kafkalite-python", "ok", [installed], True]
+    # Neither a second search nor a second registration.
+    assert "lookup_data_sources" not in done.stderr and "DataSourceManager" not in done.stderr
