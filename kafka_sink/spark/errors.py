@@ -117,8 +117,8 @@ def with_attributes(text: str, attributes: Any) -> SinkWriteError:
 
 
 def short(function: Callable[P, T]) -> Callable[P, T]:
-    """*function*, called by Spark on the driver, with no trace before the sentence of its errors: Spark shows it, and a
-    notebook shows that as text. The trace is in the log, at level DEBUG."""
+    """*function*, called on the driver by Spark or by a program, whose errors have no frames of kafkalite before their
+    sentence: Spark and notebooks show them. The trace is in the log, at level DEBUG."""
 
     @functools.wraps(function)
     def called(*arguments: P.args, **named: P.kwargs) -> T:
