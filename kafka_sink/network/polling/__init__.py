@@ -1,4 +1,1 @@
-"""The selector: which channels are served, in which order, and when they are closed.
-
-Owned by one thread. This package must not decode a frame.
-"""
+"""The selector: which channels are served, in which order, and when they are closed."""

@@ -1,5 +1,1 @@
-"""SASL mechanisms, both sides.
-
-They own the state of one authentication, on the connection's thread. They only process tokens; client and broker
-transport these.
-"""
+"""SASL mechanisms, both sides: they process tokens, which client and broker transport."""
