@@ -22,7 +22,7 @@ from kafka_sink.common.errors import ApiError, DisconnectError, SslAuthenticatio
 from kafka_sink.common.model import Node, host_and_port
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, MECHANISMS, OAUTHBEARER
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.channel.channel import ChannelBuilder, PlaintextChannelBuilder
+from kafka_sink.network.channel.channel import ChannelBuilder
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect, cause_of
 from kafka_sink.network.polling.selector import KSelector
 from kafka_sink.network.transport.resolver import SocketAddress, resolve
@@ -178,7 +178,7 @@ class Reachability:
         """The first address of each endpoint that answers."""
         outcomes = self._connect(
             {_id(endpoint, address): address for endpoint, addresses in resolved.items() for address in addresses},
-            PlaintextChannelBuilder(),
+            ChannelBuilder(),
         )
         answering: dict[Endpoint, SocketAddress] = {}
         for endpoint, addresses in resolved.items():

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.common.tls_config import TLS_1_2, TLS_1_3, SslConfig
-from kafka_sink.network.channel.channel import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
+from kafka_sink.network.channel.channel import ChannelBuilder
 from kafka_sink.network.channel.selectable import Selectable
 from kafka_sink.network.frames import NetworkSend
 from kafka_sink.network.polling.selector import KSelector
@@ -100,7 +100,7 @@ class RealWorld(World):
         self._reading: threading.Thread | None = None
 
     def _channel_builder(self) -> ChannelBuilder:
-        return PlaintextChannelBuilder()
+        return ChannelBuilder()
 
     def accept(self) -> None:
         self._listener.wait(10_000)
@@ -160,7 +160,7 @@ class TlsWorld(RealWorld):
 
     def _channel_builder(self) -> ChannelBuilder:
         config = SslConfig(ssl_truststore_certificates=self.authority.pem, ssl_enabled_protocols=self.protocols)
-        return SecureChannelBuilder(contexts=TlsContexts(config, server=False), authenticators=None)
+        return ChannelBuilder(contexts=TlsContexts(config, server=False))
 
     def _handshake(self, context: ssl.SSLContext) -> None:
         self._listener.wait(10_000)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.channel.authenticator import Authenticator, PlaintextAuthenticator
-from kafka_sink.network.channel.channel import AuthenticatorFactory, ChannelBuilder, KafkaChannel, SecureChannelBuilder
+from kafka_sink.network.channel.channel import AuthenticatorFactory, ChannelBuilder, KafkaChannel
 from kafka_sink.network.frames import FrameReader
 from kafka_sink.network.transport.transport import WRITE, PlaintextTransport, Socket
 from kafka_sink.trust.tls_context import TlsContexts
@@ -188,11 +188,11 @@ class HoldingTransport:
         self._under.close()
 
 
-class HoldingChannelBuilder:
+class HoldingChannelBuilder(ChannelBuilder):
     """Channels over :class:`HoldingTransport` and sockets that hesitate."""
 
     def __init__(self, authenticators: AuthenticatorFactory | None, rng: random.Random, *, asks: bool) -> None:
-        self._authenticators = authenticators
+        super().__init__(authenticators=authenticators)
         self._rng = rng
         self._asks = asks
 
@@ -207,10 +207,11 @@ class HoldingChannelBuilder:
         return KafkaChannel(connection_id, transport, authenticator, reader)
 
 
-class HesitantChannelBuilder:
+class HesitantChannelBuilder(ChannelBuilder):
     """What *inner* builds, over sockets that hesitate."""
 
     def __init__(self, inner: ChannelBuilder, rng: random.Random) -> None:
+        super().__init__()
         self._inner = inner
         self._rng = rng
 
@@ -244,5 +245,5 @@ def channel_builder(
     if way == "holding":
         return HoldingChannelBuilder(authenticators, rng, asks=not server)
     contexts = _CONTEXTS[server] if way == "TLS" else None
-    builder = SecureChannelBuilder(contexts=contexts, authenticators=authenticators)
+    builder = ChannelBuilder(contexts=contexts, authenticators=authenticators)
     return builder if way == "plaintext" else HesitantChannelBuilder(builder, rng)

@@ -25,8 +25,6 @@ from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.channel.channel import (
     AuthenticatorFactory,
     ChannelBuilder,
-    PlaintextChannelBuilder,
-    SecureChannelBuilder,
 )
 from kafka_sink.network.frames import FrameReader, LoginMemoryPool, MemoryPool
 from kafka_sink.network.sasl.jaas import parse_jaas
@@ -131,8 +129,6 @@ class ListenerSecurity:
         :raises ConfigError: if a certificate, a key or a mechanism is missing or invalid.
         """
         protocol = self._protocols[listener_name]
-        if protocol == _PLAINTEXT:
-            return PlaintextChannelBuilder()
         contexts = None
         if protocol in _TLS:
             # Shared, so that all threads of a listener use a renewed certificate at the same time.
@@ -141,13 +137,13 @@ class ListenerSecurity:
             )
             self._contexts = contexts
         if protocol not in _SASL:
-            return SecureChannelBuilder(contexts=contexts, authenticators=None)
+            return ChannelBuilder(contexts=contexts)
         if not self._exchanges:
             raise ConfigError(
                 f"listener {listener_name} uses {protocol}, so sasl.enabled.mechanisms must not be empty",
                 option="sasl.enabled.mechanisms",
             )
-        return SecureChannelBuilder(contexts=contexts, authenticators=self._authenticators(memory_pool))
+        return ChannelBuilder(contexts=contexts, authenticators=self._authenticators(memory_pool))
 
     def _authenticators(self, memory_pool: MemoryPool) -> AuthenticatorFactory:
         def create(connection_id: str, transport: TransportLayer, reader: FrameReader, peer_host: str) -> Authenticator:

@@ -17,7 +17,7 @@ from typing import Final
 
 from kafka_sink.client.login.credentials import PasswordCredentials, login_entry
 from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
-from kafka_sink.client.options.config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, ClientConfig
+from kafka_sink.client.options.config import SASL_PLAINTEXT, SASL_SSL, SSL, ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
@@ -27,8 +27,6 @@ from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.channel.channel import (
     AuthenticatorFactory,
     ChannelBuilder,
-    PlaintextChannelBuilder,
-    SecureChannelBuilder,
 )
 from kafka_sink.network.frames import FrameReader
 from kafka_sink.network.sasl.gssapi import KerberosLogin
@@ -104,15 +102,13 @@ def create_channel_builder(config: ClientConfig, clock: Clock, client_id: str) -
     """
     protocol = config.security_protocol
     _warn_of_unused(config)
-    if protocol == PLAINTEXT:
-        return PlaintextChannelBuilder()
     contexts = None
     if protocol in (SSL, SASL_SSL):
         contexts = TlsContexts(config, server=False, prefix=config.option_prefix)
     authenticators = None
     if protocol in (SASL_PLAINTEXT, SASL_SSL):
         authenticators = _authenticators(config, _exchange(config, clock), clock, client_id)
-    return SecureChannelBuilder(contexts=contexts, authenticators=authenticators)
+    return ChannelBuilder(contexts=contexts, authenticators=authenticators)
 
 
 def _warn_of_unused(config: ClientConfig) -> None:

@@ -1,5 +1,5 @@
-"""One connection: a transport, an authenticator, one outgoing frame and one incoming frame; and the builders, one for
-each security protocol, which a selector calls for every connection.
+"""One connection: a transport, an authenticator, one outgoing frame and one incoming frame; and the builder of
+connections, which a selector calls.
 
 Owned by a selector and its thread. The channel determines the socket events that it wants; the selector registers them.
 It never blocks and holds at most one outgoing frame: a second send before the first is written is a programming error.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.channel.authenticator import Authenticator, PlaintextAuthenticator
@@ -166,8 +165,18 @@ class KafkaChannel:
         self.transport.close()
 
 
-class ChannelBuilder(Protocol):
-    """Builds the channels of one security protocol."""
+#: Creates the authenticator of a connection; it exchanges its frames through the channel's own transport and reader.
+AuthenticatorFactory = Callable[[str, TransportLayer, FrameReader, str], Authenticator]
+
+
+class ChannelBuilder:
+    """Builds the channels of one security protocol: TLS if there are *contexts*, SASL if there are *authenticators*."""
+
+    def __init__(
+        self, *, contexts: TlsContexts | None = None, authenticators: AuthenticatorFactory | None = None
+    ) -> None:
+        self._contexts = contexts
+        self._authenticators = authenticators
 
     def build_channel(
         self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
@@ -178,32 +187,6 @@ class ChannelBuilder(Protocol):
 
         :raises OSError: if the transport cannot be created.
         """
-
-
-#: Creates the authenticator of a connection; it exchanges its frames through the channel's own transport and reader.
-AuthenticatorFactory = Callable[[str, TransportLayer, FrameReader, str], Authenticator]
-
-
-class PlaintextChannelBuilder:
-    """``security.protocol=PLAINTEXT``: no encryption and no authentication."""
-
-    def build_channel(
-        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
-    ) -> KafkaChannel:
-        transport = PlaintextTransport(sock, connected=connected)
-        return KafkaChannel(connection_id, transport, PlaintextAuthenticator(transport), reader)
-
-
-class SecureChannelBuilder:
-    """SSL, SASL_PLAINTEXT and SASL_SSL: TLS if *contexts* is given, SASL if *authenticators* is given."""
-
-    def __init__(self, *, contexts: TlsContexts | None, authenticators: AuthenticatorFactory | None) -> None:
-        self._contexts = contexts
-        self._authenticators = authenticators
-
-    def build_channel(
-        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
-    ) -> KafkaChannel:
         transport: TransportLayer
         if self._contexts is None:
             transport = PlaintextTransport(sock, connected=connected)

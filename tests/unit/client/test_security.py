@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from kafka_sink.client.login.channel_security import create_channel_builder
 from kafka_sink.client.login.credentials import PasswordCredentials
+from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import keys, parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import ClientSslConfig
-from kafka_sink.network.channel.channel import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
+from kafka_sink.network.channel.channel import ChannelBuilder
+from kafka_sink.network.frames import READ_AHEAD_BYTES, UNLIMITED_MEMORY_POOL, FrameReader
+from kafka_sink.network.transport.tls_transport import TlsTransport
 from kafka_sink.registry.config import registry_configs
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each
@@ -27,13 +32,20 @@ def build(protocol: str, **options: object) -> ChannelBuilder:
     return create_channel_builder(config, FakeClock(), "me")
 
 
-def test_security_protocol_selects_the_channel_builder() -> None:
-    assert isinstance(build("PLAINTEXT"), PlaintextChannelBuilder)
-    assert isinstance(build("SSL"), SecureChannelBuilder)
-    for mechanism in ("PLAIN", "scram-sha-512"):
-        assert isinstance(
-            build("SASL_SSL", sasl_mechanism=mechanism, sasl_username="a", sasl_password="b"), SecureChannelBuilder
-        )
+@with_each(
+    ("protocol", "is_encrypted", "logs_in"),
+    [("PLAINTEXT", False, False), ("SSL", True, False), ("SASL_PLAINTEXT", False, True), ("SASL_SSL", True, True)],
+)
+def test_security_protocol_selects_transport_and_login(protocol: str, is_encrypted: bool, logs_in: bool) -> None:
+    builder = build(protocol, sasl_mechanism="scram-sha-512", sasl_username="a", sasl_password="b")
+    reader = FrameReader("1", 100, UNLIMITED_MEMORY_POOL, memoryview(bytearray(READ_AHEAD_BYTES)))
+    ours, theirs = socket.socketpair()
+    with theirs, closing(builder.build_channel("1", ours, connected=True, reader=reader, peer_host="h")) as channel:
+        assert isinstance(channel.transport, TlsTransport) == is_encrypted
+        assert isinstance(channel.authenticator, SaslClientAuthenticator) == logs_in
+
+
+def test_security_protocol_without_meaning_is_refused() -> None:
     with pytest.raises(ConfigError, match="one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"):
         build("TLS")
 

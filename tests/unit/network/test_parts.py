@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.common.errors import AuthenticationError, InvalidReceiveError
-from kafka_sink.network.channel.channel import KafkaChannel, PlaintextChannelBuilder
+from kafka_sink.network.channel.channel import ChannelBuilder, KafkaChannel
 from kafka_sink.network.channel.selectable import cause_of
 from kafka_sink.network.frames import UNLIMITED, UNLIMITED_MEMORY_POOL, FrameReader, SimpleMemoryPool
 from kafka_sink.network.polling.selector import DelayedRefusals, IdleExpiryManager
@@ -95,7 +95,7 @@ def make_channel(peers: list[socket.socket], name: str = "a") -> KafkaChannel:
     ours.setblocking(False)
     peers.append(theirs)
     reader = FrameReader(name, UNLIMITED, UNLIMITED_MEMORY_POOL, memoryview(bytearray(100)))
-    return PlaintextChannelBuilder().build_channel(name, ours, connected=True, reader=reader, peer_host="")
+    return ChannelBuilder().build_channel(name, ours, connected=True, reader=reader, peer_host="")
 
 
 @pytest.mark.behaviour(

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.channel.authenticator import PlaintextAuthenticator
-from kafka_sink.network.channel.channel import KafkaChannel, PlaintextChannelBuilder
+from kafka_sink.network.channel.channel import ChannelBuilder, KafkaChannel
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect
 from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, FrameReader, MemoryPool, NetworkSend, SimpleMemoryPool
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
@@ -32,11 +32,11 @@ class Harness:
     """A selector and the other ends of its connections."""
 
     def __init__(
-        self, builder: PlaintextChannelBuilder | None = None, pool: MemoryPool = UNLIMITED_MEMORY_POOL, **limits: int
+        self, builder: ChannelBuilder | None = None, pool: MemoryPool = UNLIMITED_MEMORY_POOL, **limits: int
     ) -> None:
         self.clock = FakeClock()
         limited = SelectorLimits(memory_pool=pool, **limits)
-        self.selector = KSelector(builder or PlaintextChannelBuilder(), self.clock, limited)
+        self.selector = KSelector(builder or ChannelBuilder(), self.clock, limited)
         self.peers: list[socket.socket] = []
 
     def pair(self, connection_id: str = "a") -> socket.socket:
@@ -381,10 +381,11 @@ def test_send_on_a_closing_connection_fails_at_once() -> None:
         assert not harness.selector.is_open("a")
 
 
-class Built(PlaintextChannelBuilder):
+class Built(ChannelBuilder):
     """Builds channels of what *parts* makes of a connection's id and socket, where it makes anything of them."""
 
     def __init__(self, parts: Callable[[str, Socket], tuple[TransportLayer, PlaintextAuthenticator] | None]) -> None:
+        super().__init__()
         self._parts = parts
 
     def build_channel(
