@@ -8,7 +8,7 @@ Source: KIP-11, KIP-290 (patterns); apache/kafka ``AclBinding``, ``AclBindingFil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Final, TypeVar
 
@@ -129,15 +129,7 @@ class AclBindingFilter:
     @classmethod
     def of(cls, acl: AclBinding) -> AclBindingFilter:
         """What selects *acl*; with a pattern type for filters, all that only differ in their patterns."""
-        return cls(
-            principal=acl.principal,
-            operation=acl.operation,
-            resource_type=acl.resource_type,
-            resource_name=acl.resource_name,
-            pattern_type=acl.pattern_type,
-            permission_type=acl.permission_type,
-            host=acl.host,
-        )
+        return cls(**asdict(acl))
 
     def matches(self, acl: AclBinding) -> bool:
         """Whether the filter selects *acl*."""

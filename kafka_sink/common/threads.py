@@ -60,9 +60,13 @@ class ProcessThreads:
         self._forks = threading.RLock()
 
     def start(
-        self, name: str, run: Callable[[], object], *, daemon: bool = True, at_exit: Callable[[], None] | None = None
+        self, name: str, run: Callable[[], object], *, at_exit: Callable[[], None] | None = None
     ) -> threading.Thread:
-        """See :func:`start_thread`."""
+        """Start and return a thread; an exception that escapes *run* is logged with the thread's name.
+
+        :param at_exit: called when the interpreter exits while the thread is running, to make *run* return: a daemon
+            thread is stopped soon afterwards, at an arbitrary point.
+        """
 
         def shell() -> None:
             try:
@@ -72,7 +76,7 @@ class ProcessThreads:
             finally:
                 self._told_of_exit.pop(threading.current_thread(), None)
 
-        thread = threading.Thread(target=shell, name=name, daemon=daemon)
+        thread = threading.Thread(target=shell, name=name, daemon=True)
         if at_exit is not None:
             self._told_of_exit[thread] = at_exit
         try:
@@ -83,11 +87,19 @@ class ProcessThreads:
         return thread
 
     def at_fork(self, owner: T, tell: Callable[[T], None]) -> None:
-        """See :func:`at_fork`."""
+        """Call *tell* with *owner* in every process that is forked from this one, because its threads do not exist
+        there.
+
+        This is cheaper for *owner* than reading the process id repeatedly.
+        """
         self._told_of_forks[owner] = tell
 
     def no_forks(self) -> AbstractContextManager[object]:
-        """See :func:`no_forks`."""
+        """A block during which no other thread forks, for opening a file or socket and passing it to :meth:`at_fork`.
+
+        A child forked between the two steps would keep its copy for as long as it lives. Forks wait for the block, so
+        it must not wait for anything itself.
+        """
         return self._forks
 
     def before_fork(self) -> None:
@@ -137,34 +149,11 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def start_thread(
-    name: str, run: Callable[[], object], *, daemon: bool = True, at_exit: Callable[[], None] | None = None
-) -> threading.Thread:
-    """Start and return a thread; an exception that escapes *run* is logged with the thread's name.
-
-    :param at_exit: called when the interpreter exits while the thread is running, to make *run* return: a daemon thread
-        is stopped soon afterwards, at an arbitrary point.
-    """
-    return _THREADS.start(name, run, daemon=daemon, at_exit=at_exit)
+start_thread: Final = _THREADS.start
+at_fork: Final = _THREADS.at_fork
+no_forks: Final = _THREADS.no_forks
 
 
 def start_loop(name: str, loop: Loop) -> Thread:
     """Start a thread for *loop*, which is told when the interpreter exits; see :func:`start_thread`."""
     return start_thread(name, loop.run, at_exit=loop.end_with_program)
-
-
-def at_fork(owner: T, tell: Callable[[T], None]) -> None:
-    """Call *tell* with *owner* in every process that is forked from this one, because its threads do not exist there.
-
-    This is cheaper for *owner* than reading the process id repeatedly.
-    """
-    _THREADS.at_fork(owner, tell)
-
-
-def no_forks() -> AbstractContextManager[object]:
-    """A block during which no other thread forks, for opening a file or socket and passing it to :func:`at_fork`.
-
-    A child forked between the two steps would keep its copy for as long as it lives. Forks wait for the block, so it
-    must not wait for anything itself.
-    """
-    return _THREADS.no_forks()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from functools import cache
 from typing import Final
 
 from kafka_sink.common.buffers import Buffer
@@ -16,11 +17,6 @@ from kafka_sink.protocol.decoder import Read, struct_reader
 from kafka_sink.protocol.encoder import Write, struct_writer
 from kafka_sink.protocol.primitives import ByteWriter
 from kafka_sink.protocol.schema import S, Struct
-
-# Compiled on first use. If two threads compile the same version at once, either result is valid, so there is no lock.
-_WRITERS: dict[tuple[type[Struct], int], Write] = {}
-_READERS: dict[tuple[type[Struct], int], Read] = {}
-_BOUNDED_READERS: dict[tuple[type[Struct], int], Read] = {}
 
 #: What a request may take of memory, whatever its size, with its answer.
 LEAST_BYTES: Final = 64 << 20
@@ -96,11 +92,7 @@ def decode_answer(kind: type[S], data: Buffer, version: int) -> S:
 def _decode_within(most_bytes: int, kind: type[S], data: Buffer, version: int, times: int = 1) -> S:
     """*times* is how often an estimate has what a thing takes."""
     _BUDGET.most, _BUDGET.left = most_bytes, most_bytes * times
-    read = _BOUNDED_READERS.get((kind, version))
-    if read is None:
-        read = struct_reader(kind, version, _is_flexible(kind, version), _BUDGET.spend)
-        _BOUNDED_READERS[kind, version] = read
-    return _decode(kind, data, version, read)
+    return _decode(kind, data, version, _bounded_reader(kind, version))
 
 
 class _Budget(threading.local):
@@ -118,18 +110,20 @@ class _Budget(threading.local):
 _BUDGET: Final = _Budget()
 
 
+# Compiled on first use; two threads may compile the same version at once, and either result is valid.
+@cache
 def _message_writer(kind: type[Struct], version: int) -> Write:
-    write = _WRITERS.get((kind, version))
-    if write is None:
-        write = _WRITERS[kind, version] = struct_writer(kind, version, _is_flexible(kind, version))
-    return write
+    return struct_writer(kind, version, _is_flexible(kind, version))
 
 
+@cache
 def _message_reader(kind: type[Struct], version: int) -> Read:
-    read = _READERS.get((kind, version))
-    if read is None:
-        read = _READERS[kind, version] = struct_reader(kind, version, _is_flexible(kind, version))
-    return read
+    return struct_reader(kind, version, _is_flexible(kind, version))
+
+
+@cache
+def _bounded_reader(kind: type[Struct], version: int) -> Read:
+    return struct_reader(kind, version, _is_flexible(kind, version), _BUDGET.spend)
 
 
 def _is_flexible(kind: type[Struct], version: int) -> bool:

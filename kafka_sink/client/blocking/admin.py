@@ -67,6 +67,7 @@ BROKER_DEFAULT: Final = -1
 
 A = TypeVar("A", bound=Struct)
 T = TypeVar("T")
+S = TypeVar("S", bound="Administration")
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,8 @@ class TopicDescription:
     partitions: tuple[PartitionInfo, ...]
 
 
-class AdminClient:
-    """A small, blocking admin client. Use it as a context manager.
-
-    :param bootstrap_servers: ``"host:port,host:port"`` or a sequence of ``"host:port"``.
-    :param properties: further client properties under Kafka's names, for example ``{"default.api.timeout.ms": 5000}``.
-    :raises ConfigError: if an address or a property is invalid.
-    """
+class Administration:
+    """The connections of an admin client, and their end."""
 
     def __init__(
         self,
@@ -125,6 +121,25 @@ class AdminClient:
             clock=clock,
             selectable=selectable,
         )
+
+    def close(self) -> None:
+        """Close all connections. Closing again does nothing."""
+        self._client.close()
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+class AdminClient(Administration):
+    """A small, blocking admin client. Use it as a context manager.
+
+    :param bootstrap_servers: ``"host:port,host:port"`` or a sequence of ``"host:port"``.
+    :param properties: further client properties under Kafka's names, for example ``{"default.api.timeout.ms": 5000}``.
+    :raises ConfigError: if an address or a property is invalid.
+    """
 
     # -- topics
 
@@ -463,16 +478,6 @@ class AdminClient:
                     raise
                 self._client.idle(pause.duration_ms)
                 is_repeated = True
-
-    def close(self) -> None:
-        """Close all connections. Closing again does nothing."""
-        self._client.close()
-
-    def __enter__(self) -> AdminClient:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
 
 def _raise_for(code: int, name: str | None, message: str | None) -> None:

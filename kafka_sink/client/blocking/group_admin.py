@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from functools import cached_property
+from typing import Final, TypeVar
 
-from kafka_sink.client.blocking.admin import AdminConfig
-from kafka_sink.client.blocking.blocking import BlockingClient
+from kafka_sink.client.blocking.admin import Administration
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests
 from kafka_sink.client.requests.admin_requests import OFFSETS_MAX_VERSION, OffsetFetch
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors, only_one
-from kafka_sink.common import config as c
 from kafka_sink.common.bounded import Cursor
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -82,22 +79,13 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
 
 
-class GroupAdmin:
+class GroupAdmin(Administration):
     """Use it as a context manager. Its arguments are those of
     :class:`~kafka_sink.client.blocking.admin.AdminClient`."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str | Sequence[str],
-        properties: Mapping[str, Any] = MappingProxyType({}),
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        config = c.parse(AdminConfig, {**c.without_none(properties), "bootstrap.servers": bootstrap_servers})
-        timeout_ms = config.default_api_timeout_ms
-        client_id = config.client_id or "kafkalite-admin"
-        self._client = BlockingClient(config, client_id=client_id, timeout_ms=timeout_ms, clock=clock)
-        self._requests = CoordinatorRequests(self._client, timeout_ms, clock)
+    @cached_property
+    def _requests(self) -> CoordinatorRequests:
+        return CoordinatorRequests(self._client, self._timeout_ms, self._clock)
 
     def list_groups(self) -> dict[str, str]:
         """All groups with their states, sorted by name; the state is empty on brokers before 2.6.
@@ -180,16 +168,6 @@ class GroupAdmin:
         if places:
             self._requests.run(self._requests.ask(_DeleteOffsets(group_id, places)))
         return len(places)
-
-    def close(self) -> None:
-        """Close all connections. Closing again does nothing."""
-        self._client.close()
-
-    def __enter__(self) -> GroupAdmin:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True)
