@@ -66,6 +66,13 @@ class SystemClock:
             raise
 
 
+def pause(clock: Clock, duration_ms: int) -> None:
+    """Let the calling thread wait for *duration_ms*."""
+    condition = threading.Condition()
+    with condition:
+        clock.wait(condition, duration_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """An instant from which another process of the same machine may measure the elapsed time.

@@ -147,30 +147,9 @@ class SendSlot:
         self._send = None
 
 
-class MemoryPool(Protocol):
-    """Reserves memory for a selector's incoming frames."""
-
-    def try_reserve(self, size_bytes: int) -> bool:
-        """Reserve *size_bytes*; False if there is no memory available now."""
-
-    def release(self, size_bytes: int) -> None:
-        """Release *size_bytes*, which :meth:`try_reserve` has reserved."""
-
-    @property
-    def available_bytes(self) -> int:
-        """Bytes that are available; negative if the last reservation exceeded the limit."""
-
-    @property
-    def is_out_of_memory(self) -> bool:
-        """Whether nothing can be reserved until something is released."""
-
-    @property
-    def low_memory_threshold_bytes(self) -> int:
-        """Below this, connections are processed in random order so that none starves."""
-
-
-class SimpleMemoryPool:
-    """A limit of *size_bytes*, as Kafka's SimpleMemoryPool in non-strict mode.
+class MemoryPool:
+    """A limit of *size_bytes* on the memory of a selector's incoming frames, as Kafka's SimpleMemoryPool in non-strict
+    mode.
 
     A reservation succeeds if any byte is available, so one frame may exceed the limit; otherwise a frame larger than
     the limit could never be read. Thread-safe.
@@ -184,6 +163,7 @@ class SimpleMemoryPool:
         self._available_bytes = size_bytes
 
     def try_reserve(self, size_bytes: int) -> bool:
+        """Reserve *size_bytes*; False if there is no memory available now."""
         with self._lock:
             if self._available_bytes <= 0:
                 return False
@@ -191,6 +171,7 @@ class SimpleMemoryPool:
             return True
 
     def release(self, size_bytes: int) -> None:
+        """Release *size_bytes*, which :meth:`try_reserve` has reserved."""
         with self._lock:
             if self._available_bytes + size_bytes > self._size_bytes:
                 raise RuntimeError(f"{size_bytes} bytes released to a memory pool that did not grant them")
@@ -198,18 +179,21 @@ class SimpleMemoryPool:
 
     @property
     def available_bytes(self) -> int:
+        """Bytes that are available; negative if the last reservation exceeded the limit."""
         return self._available_bytes
 
     @property
     def is_out_of_memory(self) -> bool:
+        """Whether nothing can be reserved until something is released."""
         return self._available_bytes <= 0
 
     @property
     def low_memory_threshold_bytes(self) -> int:
+        """Below this, connections are processed in random order so that none starves."""
         return self._size_bytes // 10
 
 
-class LoginMemoryPool(SimpleMemoryPool):
+class LoginMemoryPool(MemoryPool):
     """A limit of *size_bytes* on what peers announce before they are known. Frames of up to *free_bytes* are always
     granted, so that others can log in while somebody holds all of it."""
 
@@ -225,12 +209,8 @@ class LoginMemoryPool(SimpleMemoryPool):
             super().release(size_bytes)
 
 
-class _UnlimitedMemoryPool:
+class _UnlimitedMemoryPool(MemoryPool):
     """No limit: every reservation succeeds and nothing is counted."""
-
-    available_bytes = 2**62
-    is_out_of_memory = False
-    low_memory_threshold_bytes = 0
 
     def try_reserve(self, size_bytes: int) -> bool:
         return True
@@ -239,7 +219,7 @@ class _UnlimitedMemoryPool:
         return None
 
 
-UNLIMITED_MEMORY_POOL: Final[MemoryPool] = _UnlimitedMemoryPool()
+UNLIMITED_MEMORY_POOL: Final[MemoryPool] = _UnlimitedMemoryPool(2**62)
 
 
 #: No limit on the size of a frame.
@@ -294,20 +274,6 @@ class FrameReader:
     *scratch* has at least :data:`READ_AHEAD_BYTES` bytes and may be shared by all readers of a thread, because it is
     not used between calls.
     """
-
-    __slots__ = (
-        "_ahead",
-        "_drained",
-        "_filled",
-        "_max_bytes",
-        "_payload",
-        "_payload_pool",
-        "_pool",
-        "_scratch",
-        "_size",
-        "_source",
-        "awaits_memory",
-    )
 
     def __init__(self, source: str, max_bytes: int, pool: MemoryPool, scratch: memoryview) -> None:
         self._source = source

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, ExponentialBackoff, end_of, within
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, ExponentialBackoff, end_of, pause, within
 from kafka_sink.common.errors import (
     AuthenticationError,
     ConfigError,
@@ -277,9 +276,7 @@ class RegistryClient:
         """Wait before another attempt; False if there is no time for one."""
         if duration_ms >= self._left_ms():
             return False
-        condition = threading.Condition()
-        with condition:
-            self._clock.wait(condition, duration_ms)
+        pause(self._clock, duration_ms)
         return True
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.network.channel.channel import ChannelBuilder
-from kafka_sink.network.frames import NetworkReceive, NetworkSend, SimpleMemoryPool
+from kafka_sink.network.frames import MemoryPool, NetworkReceive, NetworkSend
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 from tests.fakes.clock import FakeClock
@@ -32,7 +32,7 @@ class End:
 
     def __init__(self, rng: random.Random, builder: ChannelBuilder) -> None:
         self.rng = rng
-        self.pool = SimpleMemoryPool(MEMORY_BYTES)
+        self.pool = MemoryPool(MEMORY_BYTES)
         self.selector = KSelector(builder, FakeClock(), SelectorLimits(memory_pool=self.pool))
         self.outbox: dict[str, deque[bytes]] = {name: deque() for name in CONNECTIONS}
         self.sent: dict[str, list[bytes]] = {name: [] for name in CONNECTIONS}

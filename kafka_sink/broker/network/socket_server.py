@@ -26,7 +26,7 @@ from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
+from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 
@@ -112,7 +112,7 @@ class SocketServer:
         refuse_unknown_listeners("max.connection.creation.rate.per.listener", limits.creation_rate_per_listener, names)
         self._quotas = ConnectionQuotas(limits, len(endpoints), clock)
         limit = config.queued_max_request_bytes
-        self._memory_pool: MemoryPool = SimpleMemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
+        self._memory_pool: MemoryPool = MemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
         self.data_plane_request_channel = RequestChannel(config.queued_max_requests)
         self.control_plane_request_channel = (
             RequestChannel(CONTROL_PLANE_QUEUE_CAPACITY) if config.control_plane_listener_name else None

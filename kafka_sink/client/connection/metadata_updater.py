@@ -7,7 +7,7 @@ never waits, and has at most one request in flight.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from kafka_sink.client.connection.client_request import BodyBuilder
 from kafka_sink.client.metadata.cluster import has_address
@@ -21,29 +21,11 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.schema import Struct
 
+if TYPE_CHECKING:
+    from kafka_sink.client.connection.network_client import NetworkClient
+
 #: The number of topics named in one log line about errors; the rest are counted.
 _TROUBLES_SHOWN: Final = 10
-
-
-class Requester(Protocol):
-    """The interface that the updater needs of its client."""
-
-    def least_loaded_node(self, now_ms: int) -> Node | None: ...
-
-    def can_send_request(self, node_id: str, now_ms: int) -> bool: ...
-
-    def can_connect(self, node_id: str, now_ms: int) -> bool: ...
-
-    def is_unreachable(self, node_id: str, since_ms: int) -> bool:
-        """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
-
-    @property
-    def is_any_node_connecting(self) -> bool: ...
-
-    def initiate_connect(self, node: Node, now_ms: int) -> None: ...
-
-    def send_internal(self, node_id: str, api_key: ApiKey, build: BodyBuilder, now_ms: int) -> None:
-        """Send without the readiness check; the outcome is passed to the ``handle_`` methods."""
 
 
 class MetadataUpdater:
@@ -82,7 +64,7 @@ class MetadataUpdater:
         """Whether an update must be sent before any other request."""
         return self._in_progress is None and self._metadata.time_to_next_update_ms(now_ms) == 0
 
-    def maybe_update(self, client: Requester, now_ms: int) -> int:
+    def maybe_update(self, client: NetworkClient, now_ms: int) -> int:
         """Start an update if one is due; returns the time until the next call, ms."""
         wait_ms = self._metadata.time_to_next_update_ms(now_ms)
         if self._in_progress is not None:
@@ -114,7 +96,7 @@ class MetadataUpdater:
         self._trying_since_ms = self._rebootstrapped_ms = now_ms
         self._metadata.rebootstrap()
 
-    def _is_cluster_lost(self, client: Requester) -> bool:
+    def _is_cluster_lost(self, client: NetworkClient) -> bool:
         """Whether a connection to every known broker was attempted and none was established: all may have new addresses
         by now."""
         cluster = self._metadata.fetch()
@@ -123,7 +105,7 @@ class MetadataUpdater:
             client.is_unreachable(node.connection_id, since_ms) for node in cluster.nodes
         )
 
-    def _update_from(self, client: Requester, node: Node, now_ms: int) -> int:
+    def _update_from(self, client: NetworkClient, node: Node, now_ms: int) -> int:
         if client.can_send_request(node.connection_id, now_ms):
             update = self._metadata.next_request(now_ms)
             self._in_progress = update

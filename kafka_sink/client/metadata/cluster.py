@@ -55,23 +55,6 @@ NO_DETAILS = TopicDetails()
 class Cluster:
     """Immutable snapshot. Lookups of unknown items return None or an empty result."""
 
-    __slots__ = (
-        "_available",
-        "_by_node",
-        "_by_partition",
-        "_by_topic",
-        "_nodes_by_id",
-        "cluster_id",
-        "controller",
-        "internal_topics",
-        "invalid_topics",
-        "is_bootstrap",
-        "nodes",
-        "topic_details",
-        "topic_ids",
-        "unauthorized_topics",
-    )
-
     def __init__(
         self,
         nodes: Iterable[Node] = (),

@@ -11,7 +11,6 @@ Source: RFC 6749, 4.4; RFC 7523; KIP-768, KIP-1139, KIP-1258; apache/kafka ``Htt
 from __future__ import annotations
 
 import base64
-import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote_plus, unquote, urlsplit
 
 from kafka_sink.common.bounded import parsed_json
-from kafka_sink.common.clock import Clock, end_of
+from kafka_sink.common.clock import Clock, end_of, pause
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server, is_loopback
@@ -199,7 +198,7 @@ class TokenEndpoint:
                         f"no OAUTHBEARER token: {self._shown} cannot be used ({error}); check {self._option}, the "
                         "identity provider, and the way to it"
                     ) from None
-                self._pause(max(min(self._limits.retry_backoff_ms << min(attempt, 32), left_ms), 1))
+                pause(self._clock, max(min(self._limits.retry_backoff_ms << min(attempt, 32), left_ms), 1))
                 attempt += 1
 
     @property
@@ -249,11 +248,6 @@ class TokenEndpoint:
             raise ConfigError.of(
                 self._option, f": {path} cannot be read: {why}; put the token on every machine that connects"
             ) from None
-
-    def _pause(self, duration_ms: int) -> None:
-        condition = threading.Condition()
-        with condition:
-            self._clock.wait(condition, duration_ms)
 
 
 class _TemporaryError(Exception):

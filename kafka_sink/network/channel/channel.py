@@ -22,20 +22,6 @@ from kafka_sink.trust.tls_context import TlsContexts
 class KafkaChannel:
     """A connection with a slot for a send and a slot for a receive."""
 
-    __slots__ = (
-        "_deferred",
-        "_reader",
-        "_slot",
-        "authenticator",
-        "cause",
-        "failure",
-        "id",
-        "muted",
-        "registered_events",
-        "state",
-        "transport",
-    )
-
     def __init__(
         self, connection_id: str, transport: TransportLayer, authenticator: Authenticator, reader: FrameReader
     ) -> None:

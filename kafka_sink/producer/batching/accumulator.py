@@ -12,12 +12,11 @@ What the sender thread does with the batches is :mod:`~kafka_sink.producer.batch
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
-from kafka_sink.common.clock import Clock
+from kafka_sink.common.clock import Clock, pause
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import Header, TopicPartition
 from kafka_sink.producer.batching.buffer_pool import BatchMemory, BufferPool
@@ -386,7 +385,5 @@ class RecordAccumulator:
 
         These appends end without a wait, because the pool is closed too.
         """
-        pause = threading.Condition()
         while self._calls.has(APPEND):
-            with pause:
-                self._clock.wait(pause, _STRAGGLER_CHECK_MS)
+            pause(self._clock, _STRAGGLER_CHECK_MS)

@@ -26,7 +26,7 @@ from kafka_sink.broker.network.request_channel import (
     StartThrottlingResponse,
 )
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.frames import NetworkSend, SimpleMemoryPool
+from kafka_sink.network.frames import MemoryPool, NetworkSend
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.messages.connection import SaslHandshakeRequest
@@ -82,7 +82,7 @@ class Bench:
         self.channel.send_response(response)
         self.processor.run_once()
 
-    def arrive(self, connection_id: str, data: bytes, pool: SimpleMemoryPool | None = None) -> None:
+    def arrive(self, connection_id: str, data: bytes, pool: MemoryPool | None = None) -> None:
         self.selectable.arrive(connection_id, data, *([pool] if pool else ()))
         self.processor.run_once()
 
@@ -235,7 +235,7 @@ ANSWERS: dict[str, Callable[[Request], Response]] = {
 @pytest.mark.behaviour("Processor", "The answer gives the memory of its request back")
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_the_memory_of_a_request_goes_back_with_its_answer(bench: Bench, answer: str) -> None:
-    connection, pool = bench.connect(), SimpleMemoryPool(1000)
+    connection, pool = bench.connect(), MemoryPool(1000)
     bench.arrive(connection, frame(), pool)
     request = bench.channel.receive_request()
     assert request is not None and pool.available_bytes == 1000 - len(frame())
@@ -364,7 +364,7 @@ def test_a_response_for_a_connection_that_is_gone_is_dropped(bench: Bench) -> No
 @pytest.mark.parametrize("garbage", [b"", b"\0", b"\xff" * 30, b"GET / HTTP/1.1\r\n\r\n", frame()[:9]])
 def test_a_frame_that_is_no_request_costs_only_its_connection(bench: Bench, garbage: bytes) -> None:
     bad, good = bench.connect(), bench.connect()
-    pool = SimpleMemoryPool(1000)
+    pool = MemoryPool(1000)
     bench.selectable.arrive(bad, garbage, pool)
     bench.arrive(good, frame(5))
     assert bench.connection_ids == (good,)

@@ -15,7 +15,7 @@ from kafka_sink.broker.network.request_channel import (
 )
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.frames import NetworkReceive, SimpleMemoryPool
+from kafka_sink.network.frames import MemoryPool, NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 
@@ -71,7 +71,7 @@ def test_responses_find_the_processor_their_request_came_from() -> None:
 
 
 def test_release_gives_the_payloads_memory_back_once() -> None:
-    pool = SimpleMemoryPool(100)
+    pool = MemoryPool(100)
     assert pool.try_reserve(60)
     held = request(receive=NetworkReceive("c", memoryview(bytes(60)), pool))
     held.release()

@@ -13,9 +13,9 @@ from kafka_sink.network.frames import (
     READ_AHEAD_BYTES,
     UNLIMITED,
     FrameReader,
+    MemoryPool,
     NetworkReceive,
     NetworkSend,
-    SimpleMemoryPool,
 )
 from kafka_sink.network.transport.transport import READ, WRITE
 
@@ -111,12 +111,12 @@ class Asking:
         self.closed = True
 
 
-def channel(transport: Handshaking, authenticator: Asking, pool: SimpleMemoryPool | None = None) -> KafkaChannel:
-    reader = FrameReader("1", UNLIMITED, pool or SimpleMemoryPool(100), memoryview(bytearray(READ_AHEAD_BYTES)))
+def channel(transport: Handshaking, authenticator: Asking, pool: MemoryPool | None = None) -> KafkaChannel:
+    reader = FrameReader("1", UNLIMITED, pool or MemoryPool(100), memoryview(bytearray(READ_AHEAD_BYTES)))
     return KafkaChannel("1", transport, authenticator, reader)
 
 
-def ready_channel(pool: SimpleMemoryPool | None = None) -> tuple[KafkaChannel, Handshaking]:
+def ready_channel(pool: MemoryPool | None = None) -> tuple[KafkaChannel, Handshaking]:
     transport, authenticator = Handshaking(), Asking()
     transport.is_connected, transport.handshakes, authenticator.steps = True, 2, 2
     return channel(transport, authenticator, pool), transport
@@ -217,7 +217,7 @@ def test_send_slot_is_free_only_after_the_last_byte_was_written() -> None:
     "Request memory", "No room for a frame mutes its connection, and room unmutes it unless it was muted on purpose"
 )
 def test_a_channel_without_memory_mutes_itself() -> None:
-    pool = SimpleMemoryPool(4)
+    pool = MemoryPool(4)
     pool.try_reserve(4)
     subject, transport = ready_channel(pool)
     transport.incoming = b"\0\0\0\x02hi"
@@ -234,7 +234,7 @@ def test_bytes_inside_the_transport_count_as_buffered() -> None:
 
 
 def test_closing_frees_everything() -> None:
-    pool = SimpleMemoryPool(100)
+    pool = MemoryPool(100)
     subject, transport = ready_channel(pool)
     transport.incoming = b"\0\0\0\x0aabc"
     subject.set_send(NetworkSend("1", [b"x"]))

@@ -15,7 +15,7 @@ import pytest
 from kafka_sink.common.errors import AuthenticationError, InvalidReceiveError
 from kafka_sink.network.channel.channel import ChannelBuilder, KafkaChannel
 from kafka_sink.network.channel.selectable import cause_of
-from kafka_sink.network.frames import UNLIMITED, UNLIMITED_MEMORY_POOL, FrameReader, SimpleMemoryPool
+from kafka_sink.network.frames import UNLIMITED, UNLIMITED_MEMORY_POOL, FrameReader, MemoryPool
 from kafka_sink.network.polling.selector import DelayedRefusals, IdleExpiryManager
 from kafka_sink.network.polling.socket_events import SocketEvents
 from kafka_sink.network.transport.listener import Listener, local_address, remote_address
@@ -29,7 +29,7 @@ from tests.support.cases import with_each
 
 
 def test_memory_pool_grants_while_any_byte_is_free() -> None:
-    pool = SimpleMemoryPool(10)
+    pool = MemoryPool(10)
     assert pool.try_reserve(9)
     assert pool.try_reserve(100)
     assert pool.available_bytes == -99
@@ -42,11 +42,11 @@ def test_memory_pool_grants_while_any_byte_is_free() -> None:
 
 
 def test_memory_pool_refuses_release_of_ungranted_bytes() -> None:
-    pool = SimpleMemoryPool(10)
+    pool = MemoryPool(10)
     with pytest.raises(RuntimeError, match="did not grant"):
         pool.release(1)
     with pytest.raises(ValueError, match="above zero"):
-        SimpleMemoryPool(0)
+        MemoryPool(0)
 
 
 def test_without_a_pool_everything_is_granted() -> None:

@@ -16,7 +16,6 @@ from kafka_sink.network.frames import (
     FrameReader,
     MemoryPool,
     NetworkReceive,
-    SimpleMemoryPool,
 )
 
 
@@ -120,7 +119,7 @@ def test_a_frame_at_the_limit_is_read() -> None:
 @pytest.mark.behaviour("Request memory", "A frame costs the memory of what has arrived")
 @pytest.mark.parametrize("size", [100_000, 4 * 1024 * 1024 - 1, 100 * 1024 * 1024])
 def test_frame_costs_only_the_memory_of_what_has_arrived(size: int) -> None:
-    announced, pool = size.to_bytes(4, "big"), SimpleMemoryPool(1 << 30)
+    announced, pool = size.to_bytes(4, "big"), MemoryPool(1 << 30)
     tracemalloc.start()
     try:
         half_read = [reader(pool=pool) for _ in range(10)]
@@ -152,7 +151,7 @@ def test_what_came_before_the_end_is_handed_out_first() -> None:
 
 
 def test_without_memory_the_frame_waits_and_nothing_is_lost() -> None:
-    pool = SimpleMemoryPool(10)
+    pool = MemoryPool(10)
     assert pool.try_reserve(10)
     subject, stream = reader(pool=pool), Stream(frame(b"abc"))
     assert subject.read_from(stream) is None
@@ -166,7 +165,7 @@ def test_without_memory_the_frame_waits_and_nothing_is_lost() -> None:
 
 
 def test_memory_comes_back_once_when_a_frame_is_released() -> None:
-    pool = SimpleMemoryPool(10)
+    pool = MemoryPool(10)
     received = reader(pool=pool).read_from(Stream(frame(b"abc")))
     assert received is not None
     received.release()
@@ -175,7 +174,7 @@ def test_memory_comes_back_once_when_a_frame_is_released() -> None:
 
 
 def test_memory_of_a_half_read_frame_comes_back() -> None:
-    pool = SimpleMemoryPool(10)
+    pool = MemoryPool(10)
     subject = reader(pool=pool)
     assert subject.read_from(Stream(frame(b"abcdef")[:6])) is None
     assert pool.available_bytes == 4
@@ -191,7 +190,7 @@ def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPat
             raise MemoryError
         return bytearray(size)
 
-    pool = SimpleMemoryPool(100_000_000)
+    pool = MemoryPool(100_000_000)
     monkeypatch.setattr(frames_module, "bytearray", refuse, raising=False)
     frames = reader(pool=pool)
     with pytest.raises(MemoryError):
@@ -203,7 +202,7 @@ def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPat
 @pytest.mark.behaviour("KSelector", "New limits hold from the next frame on")
 def test_new_limits_hold_from_the_next_frame_on() -> None:
     """As after authentication, when the next request may be in process while the last one's memory is still out."""
-    before, after = SimpleMemoryPool(100), SimpleMemoryPool(100)
+    before, after = MemoryPool(100), MemoryPool(100)
     frames, stream = reader(50, before), Stream(frame(b"x" * 40)[:10])
     assert frames.read_from(stream) is None
     frames.limit(10, after)

@@ -16,7 +16,7 @@ from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.channel.authenticator import PlaintextAuthenticator
 from kafka_sink.network.channel.channel import ChannelBuilder, KafkaChannel
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect
-from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, FrameReader, MemoryPool, NetworkSend, SimpleMemoryPool
+from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, FrameReader, MemoryPool, NetworkSend
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 from kafka_sink.network.transport.resolver import SocketAddress
@@ -264,7 +264,7 @@ def test_a_muted_connection_can_still_be_written_to(harness: Harness) -> None:
     "Request memory", "No room for a frame mutes its connection, and room unmutes it unless it was muted on purpose"
 )
 def test_without_memory_nothing_is_read_until_some_is_released() -> None:
-    pool = SimpleMemoryPool(100)
+    pool = MemoryPool(100)
     with running(pool=pool) as harness:
         first, second = harness.pair("a"), harness.pair("b")
         first.sendall(frame(bytes(100)))
@@ -282,7 +282,7 @@ def test_without_memory_nothing_is_read_until_some_is_released() -> None:
     "Request memory", "No room for a frame mutes its connection, and room unmutes it unless it was muted on purpose"
 )
 def test_explicit_mute_outlasts_a_return_of_memory() -> None:
-    pool = SimpleMemoryPool(10)
+    pool = MemoryPool(10)
     pool.try_reserve(10)
     with running(pool=pool) as harness:
         peer = harness.pair()
@@ -299,7 +299,7 @@ def test_explicit_mute_outlasts_a_return_of_memory() -> None:
 
 @pytest.mark.behaviour("Request memory", "A frame that is given up gives its memory back")
 def test_closing_frees_the_memory_of_a_half_read_frame() -> None:
-    pool = SimpleMemoryPool(1000)
+    pool = MemoryPool(1000)
     with running(pool=pool) as harness:
         peer = harness.pair()
         peer.sendall(frame(bytes(500))[:100])
@@ -312,7 +312,7 @@ def test_closing_frees_the_memory_of_a_half_read_frame() -> None:
 def test_low_memory_polls_connections_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:
     shuffled: list[int] = []
     monkeypatch.setattr("random.shuffle", lambda events: shuffled.append(len(events)))
-    pool = SimpleMemoryPool(1000)
+    pool = MemoryPool(1000)
     with running(pool=pool) as harness:
         peer = harness.pair()
         peer.sendall(frame(b"1"))
