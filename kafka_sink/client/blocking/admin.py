@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from kafka_sink.client.blocking.blocking import BlockingClient, Tries
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, Tries
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, not_visible
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.requests import admin_requests
@@ -39,14 +38,7 @@ from kafka_sink.protocol.messages.acls import (
     creation_of,
     filter_message,
 )
-from kafka_sink.protocol.messages.log_offsets import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from kafka_sink.protocol.messages.log_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsetsResponse
 from kafka_sink.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -362,17 +354,27 @@ class AdminClient(Administration):
         :raises ApiError: if a leader refused, or was unavailable for too long; with *known_only* if no broker answers.
         """
         wanted = sorted(set(partitions))
-        if known_only:
-            return self._known_offsets(wanted, timestamp)
         offsets: dict[TopicPartition, int] = {}
 
         def attempt(remaining_ms: int) -> None:
             missing = [partition for partition in wanted if partition not in offsets]
-            for leader, led in self._by_leader(missing, remaining_ms).items():
-                offsets.update(self._offsets_from(leader, led, timestamp, remaining_ms))
-            if unanswered := [str(partition) for partition in missing if partition not in offsets]:
+            by_leader = self._by_leader(missing, remaining_ms, known_only=known_only)
+            requests = [(leader, _offsets_of(led, timestamp, remaining_ms)) for leader, led in by_leader.items()]
+            for answer in self._client.request_all(requests, timeout_ms=remaining_ms):
+                if isinstance(answer, ListOffsetsResponse):
+                    for partition, code, offset in admin_requests.listed_offsets(answer):
+                        if not known_only:
+                            _raise_for(code, str(partition), None)
+                        if not known_only or (code == ErrorCode.NONE and offset >= 0):
+                            offsets[partition] = offset
+                elif isinstance(answer, ApiError) and not known_only:
+                    raise answer
+            if unanswered := [str(partition) for partition in missing if partition not in offsets and not known_only]:
                 raise ApiError(f"the brokers' answer has no offsets of {', '.join(unanswered)}")
 
+        if known_only:
+            attempt(self._timeout_ms)
+            return {partition: offsets[partition] for partition in wanted if partition in offsets}
         self._retrying(attempt)
         unset = [partition for partition in wanted if offsets[partition] < 0]
         if unset and timestamp == LATEST:
@@ -381,60 +383,20 @@ class AdminClient(Administration):
             offsets.update(self.offsets(unset, LATEST))
         return {partition: offsets[partition] for partition in wanted}
 
-    def _known_offsets(self, wanted: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        cluster = self._client.fetch_cluster(sorted({partition.topic for partition in wanted}))
-        by_leader: dict[Node, list[TopicPartition]] = {}
-        for partition in wanted:
-            if (leader := cluster.leader_for(partition)) is not None:
-                by_leader.setdefault(leader, []).append(partition)
-        offsets: dict[TopicPartition, int] = {}
-        for leader, led in by_leader.items():
-            with suppress(ApiError):
-                offsets |= {
-                    TopicPartition(topic.name, part.partition_index): part.offset
-                    for topic in self._ask_offsets(leader, led, timestamp, self._timeout_ms).topics
-                    for part in topic.partitions
-                    if part.error_code == ErrorCode.NONE and part.offset >= 0
-                }
-        return {partition: offsets[partition] for partition in wanted if partition in offsets}
-
-    def _by_leader(self, partitions: list[TopicPartition], timeout_ms: int) -> dict[Node, list[TopicPartition]]:
+    def _by_leader(
+        self, partitions: list[TopicPartition], timeout_ms: int, *, known_only: bool
+    ) -> dict[Node, list[TopicPartition]]:
         topics = sorted({partition.topic for partition in partitions})
         cluster = self._client.fetch_cluster(topics, timeout_ms=timeout_ms)
         by_leader: dict[Node, list[TopicPartition]] = {}
         for partition in partitions:
-            if partition.partition >= len(_description(cluster, partition.topic).partitions):
-                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
-            leader = cluster.leader_for(partition)
-            if leader is None:
+            if (leader := cluster.leader_for(partition)) is not None:
+                by_leader.setdefault(leader, []).append(partition)
+            elif not known_only:
+                if partition.partition >= len(_description(cluster, partition.topic).partitions):
+                    raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
                 raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} currently has no leader")
-            by_leader.setdefault(leader, []).append(partition)
         return by_leader
-
-    def _ask_offsets(
-        self, leader: Node, partitions: list[TopicPartition], timestamp: int, timeout_ms: int
-    ) -> ListOffsetsResponse:
-        by_topic: dict[str, list[ListOffsetsPartition]] = {}
-        for topic, partition in partitions:
-            entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-            by_topic.setdefault(topic, []).append(entry)
-
-        def build(version: int) -> ListOffsetsRequest:
-            topics = [ListOffsetsTopic(name=topic, partitions=entries) for topic, entries in by_topic.items()]
-            return ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=timeout_ms)
-
-        return self._client.request(leader, ApiKey.LIST_OFFSETS, build, timeout_ms=timeout_ms)
-
-    def _offsets_from(
-        self, leader: Node, partitions: list[TopicPartition], timestamp: int, timeout_ms: int
-    ) -> dict[TopicPartition, int]:
-        offsets: dict[TopicPartition, int] = {}
-        for topic_answer in self._ask_offsets(leader, partitions, timestamp, timeout_ms).topics:
-            for answer in topic_answer.partitions:
-                topic_partition = TopicPartition(topic_answer.name, answer.partition_index)
-                _raise_for(answer.error_code, str(topic_partition), None)
-                offsets[topic_partition] = answer.offset
-        return offsets
 
     # -- how
 
@@ -478,6 +440,11 @@ class AdminClient(Administration):
                     raise
                 self._client.idle(pause.duration_ms)
                 is_repeated = True
+
+
+def _offsets_of(partitions: Sequence[TopicPartition], timestamp: int, timeout_ms: int) -> RequestSpec:
+    request = admin_requests.list_offsets(partitions, timestamp, timeout_ms)
+    return RequestSpec(ApiKey.LIST_OFFSETS, lambda _: request)
 
 
 def _raise_for(code: int, name: str | None, message: str | None) -> None:

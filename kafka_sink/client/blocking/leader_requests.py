@@ -12,21 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, starmap
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kafka_sink.client.blocking.blocking import Exchange, RequestSpec, Round, Tries
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
+from kafka_sink.client.requests.admin_requests import list_offsets, listed_offsets
 from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.log_offsets import (
-    LATEST_TIMESTAMP,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from kafka_sink.protocol.messages.log_offsets import LATEST_TIMESTAMP
 from kafka_sink.protocol.messages.transaction_admin import (
     DescribeProducersRequest,
     TopicRequest,
@@ -35,8 +31,6 @@ from kafka_sink.protocol.messages.transaction_admin import (
     WriteTxnMarkersRequest,
 )
 from kafka_sink.protocol.schema import Struct
-
-_READ_COMMITTED: Final = 1
 
 #: How long a leader may take to read an offset from remote storage, which the end of a log never needs, ms.
 _LEADER_MS: Final = 10_000
@@ -102,27 +96,11 @@ class LeaderRequests:
         """
 
         def build(led: Sequence[TopicPartition]) -> RequestSpec:
-            topics = [
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=partition.partition, timestamp=LATEST_TIMESTAMP)
-                        for partition in group
-                    ],
-                )
-                for topic, group in groupby(led, lambda partition: partition.topic)
-            ]
-            request = ListOffsetsRequest(
-                replica_id=-1, isolation_level=_READ_COMMITTED if stable else 0, topics=topics, timeout_ms=_LEADER_MS
-            )
+            request = list_offsets(led, LATEST_TIMESTAMP, _LEADER_MS, is_stable=stable)
             return RequestSpec(ApiKey.LIST_OFFSETS, lambda version: request)
 
         def read(body: Any) -> Iterable[_PartAnswer]:
-            for topic in body.topics:
-                for partition in topic.partitions:
-                    yield _PartAnswer(
-                        TopicPartition(topic.name, partition.partition_index), partition.error_code, partition.offset
-                    )
+            return starmap(_PartAnswer, listed_offsets(body))
 
         return await self._ask(partitions, build, read, hasty=hasty)
 

@@ -1,5 +1,4 @@
-"""The bodies of the admin client's requests about settings, leaders and committed offsets, and the parsing of their
-answers.
+"""The bodies of the admin client's requests about settings, leaders and offsets, and the parsing of their answers.
 
 Pure functions: the admin client sends the requests, on its caller's thread.
 
@@ -11,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
@@ -32,6 +33,12 @@ from kafka_sink.protocol.messages.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+)
+from kafka_sink.protocol.messages.log_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
 )
 from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.messages.replicas import (
@@ -209,3 +216,26 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
                 if part.committed_offset >= 0
             }
         )
+
+
+def list_offsets(
+    partitions: Sequence[TopicPartition], timestamp: int, timeout_ms: int, *, is_stable: bool = False
+) -> ListOffsetsRequest:
+    """The request for the offsets at *timestamp* (or a special one) of *partitions*, which are in order; if *is_stable*
+    of committed records only.
+    """
+    topics = [
+        ListOffsetsTopic(
+            name=topic,
+            partitions=[ListOffsetsPartition(partition_index=number, timestamp=timestamp) for _, number in group],
+        )
+        for topic, group in groupby(partitions, attrgetter("topic"))
+    ]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=int(is_stable), topics=topics, timeout_ms=timeout_ms)
+
+
+def listed_offsets(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, int]]:
+    """The partition, the error code and the offset of each part of *answer*."""
+    for topic in answer.topics:
+        for part in topic.partitions:
+            yield TopicPartition(topic.name, part.partition_index), part.error_code, part.offset
