@@ -82,10 +82,6 @@ class Cursor:
         value = self.int32()
         return self._within(value, 0, self.left // smallest_item_bytes)
 
-    def varint(self, low: int = 0, high: int = INT64_MAX) -> int:
-        """The next unsigned variable-length number, from *low* to *high*."""
-        return self._within(self._varint(), low, high)
-
     def zigzag(self, low: int = 0, high: int = INT64_MAX) -> int:
         """The next variable-length number with a sign, as in records, from *low* to *high*."""
         value = self._varint()

@@ -13,7 +13,7 @@ from kafka_sink.common.clock import ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.batching.batch_drain import BatchDrain
-from kafka_sink.producer.batching.buffer_pool import BufferPool, PoolMetrics
+from kafka_sink.producer.batching.buffer_pool import BufferPool
 from kafka_sink.producer.batching.calls_in_progress import CallsInProgress
 from kafka_sink.producer.batching.column_append import ColumnAppender
 from kafka_sink.producer.batching.partition_queues import IncompleteBatches, PartitionQueues
@@ -60,8 +60,9 @@ class Pipeline:
             config.batch_size_bytes,
             clock,
             client.wakeup,
-            PoolMetrics(config.metrics_num_samples, config.metrics_sample_window_ms),
             config.option_prefix,
+            config.metrics_num_samples,
+            config.metrics_sample_window_ms,
         )
         self.metrics = _make_metrics(config, client_id, self.pool, network)
         context = ProducerContext(config, clock, self.metrics, log)

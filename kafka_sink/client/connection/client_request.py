@@ -33,7 +33,6 @@ class ClientRequest:
     api_key: ApiKey
     build: BodyBuilder
     correlation_id: int
-    client_id: str
     created_ms: int
     expect_response: bool
     timeout_ms: int
@@ -43,28 +42,6 @@ class ClientRequest:
     def __str__(self) -> str:
         return f"{self.api_key.name} request {self.correlation_id}"
 
-    def ended(
-        self,
-        now_ms: int,
-        *,
-        body: Struct | None = None,
-        disconnected: bool = False,
-        version_mismatch: UnsupportedVersionError | None = None,
-        authentication_error: AuthenticationError | None = None,
-        cause: str = "",
-    ) -> ClientResponse:
-        """The response that completes this request."""
-        return ClientResponse(
-            request=self,
-            body=body,
-            disconnected=disconnected,
-            version_mismatch=version_mismatch,
-            authentication_error=authentication_error,
-            received_ms=now_ms,
-            latency_ms=now_ms - self.created_ms,
-            cause=cause,
-        )
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientResponse:
@@ -72,13 +49,16 @@ class ClientResponse:
     says why), or *version_mismatch* (broker and client have no version of the API in common; nothing was sent)."""
 
     request: ClientRequest
-    body: Struct | None
-    disconnected: bool
-    version_mismatch: UnsupportedVersionError | None
-    authentication_error: AuthenticationError | None
     received_ms: int
-    latency_ms: int
-    cause: str
+    body: Struct | None = None
+    disconnected: bool = False
+    version_mismatch: UnsupportedVersionError | None = None
+    authentication_error: AuthenticationError | None = None
+    cause: str = ""
+
+    @property
+    def latency_ms(self) -> int:
+        return self.received_ms - self.request.created_ms
 
 
 ResponseCallback = Callable[[ClientResponse], None]

@@ -215,7 +215,6 @@ class NetworkClient:
             api_key=api_key,
             build=build,
             correlation_id=correlation_id,
-            client_id=self._client_id,
             created_ms=now_ms,
             expect_response=expect_response,
             timeout_ms=self._config.request_timeout_ms if timeout_ms is None else timeout_ms,
@@ -233,7 +232,7 @@ class NetworkClient:
             raise RuntimeError(f"attempt to send a request to node {request.destination} which is not ready")
         mismatch = self._dispatch(request, now_ms, is_internal=False)
         if mismatch is not None:
-            self._aborted.append(request.ended(now_ms, version_mismatch=mismatch, cause=str(mismatch)))
+            self._aborted.append(ClientResponse(request, now_ms, version_mismatch=mismatch, cause=str(mismatch)))
 
     def send_internal(self, node_id: str, api_key: ApiKey, build: BodyBuilder, now_ms: int) -> None:
         """Send an internal request, without the readiness check; ``poll`` does not return its answer."""
@@ -345,7 +344,7 @@ class NetworkClient:
             request = self._in_flight.last_sent(send.destination).request
             if not request.expect_response:
                 self._in_flight.complete_last_sent(send.destination)
-                responses.append(request.ended(now_ms))
+                responses.append(ClientResponse(request, now_ms))
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
         for receive in self._selectable.completed_receives:
@@ -368,7 +367,7 @@ class NetworkClient:
                 self._states.answered(receive.source)
                 self._peers.answered(receive.source)
             if not entry.is_internal:
-                responses.append(entry.request.ended(now_ms, body=body))
+                responses.append(ClientResponse(entry.request, now_ms, body=body))
             elif isinstance(body, MetadataResponse):
                 self._updater.handle_response(body, entry.version, now_ms)
             elif isinstance(body, ApiVersionsResponse):
@@ -480,7 +479,9 @@ class NetworkClient:
         if not entry.is_internal:
             cause = f"{self._peers.name(entry.request.destination)}: {disconnect.cause}"
             error = disconnect.authentication_error
-            responses.append(entry.request.ended(now_ms, disconnected=True, authentication_error=error, cause=cause))
+            responses.append(
+                ClientResponse(entry.request, now_ms, disconnected=True, authentication_error=error, cause=cause)
+            )
         elif entry.request.api_key is ApiKey.METADATA:
             self._updater.handle_failed_request(now_ms, None)
 

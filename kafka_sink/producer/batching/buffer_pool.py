@@ -23,14 +23,6 @@ LEAST_CAPACITY_BYTES: Final = 16384
 _NS_PER_MS: Final = 1_000_000
 
 
-class PoolMetrics:
-    """What one pool records: each wait for memory, ms, and each wait that failed."""
-
-    def __init__(self, samples: int = 2, window_ms: int = 30_000) -> None:
-        self.waits_ms = Sampled(samples, window_ms)
-        self.exhausted = Sampled(samples, window_ms)
-
-
 class BufferPool:
     """Bounded pool of byte buffers that serves waiters in order (apache/kafka ``BufferPool``).
 
@@ -46,8 +38,9 @@ class BufferPool:
         poolable_size: int,
         clock: Clock,
         on_wait: Callable[[], None],
-        metrics: PoolMetrics | None = None,
         option_prefix: str = "",
+        samples: int = 2,
+        window_ms: int = 30_000,
     ) -> None:
         self.total_memory = total_memory
         self.poolable_size = poolable_size
@@ -60,7 +53,9 @@ class BufferPool:
         self._non_pooled_available = total_memory
         self._closed = False
         self._option_prefix = option_prefix
-        self._metrics = metrics or PoolMetrics()
+        # Each wait for memory, ms, and each wait that failed.
+        self._waits_ms = Sampled(samples, window_ms)
+        self._exhausted = Sampled(samples, window_ms)
 
     @property
     def lock(self) -> Lock:
@@ -142,7 +137,7 @@ class BufferPool:
                 signalled = remaining > 0 and self._clock.wait(more_memory, remaining)
                 self._check_open()
                 if not signalled and self._clock.monotonic_ms() >= deadline:
-                    self._metrics.exhausted.record(1, self._clock.monotonic_ms())
+                    self._exhausted.record(1, self._clock.monotonic_ms())
                     error = BufferExhaustedError(self._exhausted_text(size, max_block_ms))
                     raise error.of_option(f"{self._option_prefix}buffer.memory")
                 kept = self._kept(size)
@@ -162,7 +157,7 @@ class BufferPool:
             if self._available() > 0:
                 self._signal_first()
             now_ms = self._clock.monotonic_ms()
-            self._metrics.waits_ms.record(now_ms - started, now_ms)
+            self._waits_ms.record(now_ms - started, now_ms)
 
     def deallocate(self, buffer: bytearray) -> None:
         """Take *buffer* back, and wake the first waiter."""
@@ -208,7 +203,7 @@ class BufferPool:
 
     def figures(self, now_ms: int) -> Iterator[tuple[str, float]]:
         """The pool's part of ``producer-metrics``: names and values."""
-        exhausted, waits_ms = self._metrics.exhausted, self._metrics.waits_ms
+        exhausted, waits_ms = self._exhausted, self._waits_ms
         yield "buffer-total-bytes", self.total_memory
         yield "buffer-available-bytes", self.available_memory
         yield "buffer-exhausted-rate", exhausted.rate(now_ms)

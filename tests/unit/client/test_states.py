@@ -207,7 +207,6 @@ def in_flight(correlation_id: int, node_id: str = "1", sent_ms: int = 0, timeout
         ApiKey.METADATA,
         lambda version: MetadataRequest(),
         correlation_id,
-        "me",
         0,
         True,
         timeout_ms,
