@@ -35,12 +35,6 @@ def is_too_deep(json: str, most: int = _MOST_BRACKETS) -> bool:
     return False
 
 
-def check_depth(json: str, what: str) -> None:
-    """:raises FormatError: if the JSON of the schema, called *what*, is nested more deeply than any."""
-    if is_too_deep(json):
-        raise FormatError(f"the {what} has brackets more than {_MOST_BRACKETS} levels deep; make it flatter")
-
-
 def check_size(text: str, what: str) -> None:
     """:raises FormatError: if the schema *text*, called *what*, is larger than any, or no text in UTF-8."""
     if len(text) > MOST_SCHEMA_CHARACTERS:
@@ -51,6 +45,20 @@ def check_size(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise FormatError(f"the {what} is not valid UTF-8: {error.reason} at character {error.start}") from None
+
+
+def schema_json(text: str, what: str) -> Any:
+    """The JSON of the schema *text*, called *what*.
+
+    :raises FormatError: if it is none, or larger or nested more deeply than any.
+    """
+    check_size(text, what)
+    if is_too_deep(text):
+        raise FormatError(f"the {what} has brackets more than {_MOST_BRACKETS} levels deep; make it flatter")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise FormatError(f"the {what} is not valid JSON: {error}; it begins with {text[:60]!r}") from None
 
 
 def check_json(text: str) -> None:

@@ -40,6 +40,12 @@ def schema_boundary(what: str) -> Iterator[None]:
         raise FormatError(f"the {what} cannot be used ({reason[:_SHOWN]}); correct it") from error
 
 
+def shown(value: object) -> str:
+    """*value* as an error shows it, in at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def shown_type(kind: pa.DataType) -> str:
     """The type as an error names it: a decimal as Spark's, without the number of bits that Arrow stores it in."""
     return str(kind).replace("decimal128(", "decimal(")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow as pa
 from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s, is_utf8
 from kafka_sink.columns.gather import Piece, constant_fields
 from kafka_sink.common.errors import RowSerializationError
+from kafka_sink.formats.errors import shown
 from kafka_sink.formats.fields import Absent, either, joined, nulls_of, only_present
 
 
@@ -106,20 +107,15 @@ def payloads_of(pieces: Sequence[Piece], rows: int, nulls: Absent) -> pa.LargeBi
     return pa.Array.from_buffers(pa.large_binary(), rows, [validity, offsets, data])
 
 
-_SHOWN: Final = 60
+def _refuse(wrong: Bools, absent: Absent, path: str, problem_of: Callable[[int], str]) -> None:
+    rows = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
+    if rows:
+        raise RowSerializationError.about(rows, problem_of, path)
 
 
 def refuse_rows(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:
     """:raises RowSerializationError: about the rows that are *wrong* and not *absent*."""
-    rows = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
-    if rows:
-
-        def problem_of(row: int) -> str:
-            shown = repr(array[row].as_py())
-            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
-            return f"has {shown} in column '{path}', {problem}"
-
-        raise RowSerializationError.about(rows, problem_of, path)
+    _refuse(wrong, absent, path, lambda row: f"has {shown(array[row].as_py())} in column '{path}', {problem}")
 
 
 def bytes_of(array: pa.Array, path: str) -> BinaryColumn:
@@ -136,17 +132,11 @@ def bytes_of(array: pa.Array, path: str) -> BinaryColumn:
 def refuse_nulls(array: pa.Array, absent: Absent, path: str, problem: str) -> None:
     """:raises RowSerializationError: about the rows that are null and not *absent*."""
     nulls = nulls_of(array)
-    if nulls is None:
-        return
-    missing = np.flatnonzero(nulls if absent is None else nulls & ~absent).tolist()
-    if missing:
-        raise RowSerializationError.about(missing, lambda _: f"is null in column '{path}', {problem}", path)
+    if nulls is not None:
+        _refuse(nulls, absent, path, lambda _: f"is null in column '{path}', {problem}")
 
 
 def refuse_other_than_utf8(array: pa.Array, absent: Absent, path: str, remedy: str) -> None:
     """:raises RowSerializationError: about the rows of a column of text that are no UTF-8 and not *absent*."""
-    wrong = ~is_utf8(array)
-    rows = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
-    if rows:
-        problem = f"has bytes in column '{path}' that are not valid UTF-8; {remedy}"
-        raise RowSerializationError.about(rows, lambda _: problem, path)
+    problem = f"has bytes in column '{path}' that are not valid UTF-8; {remedy}"
+    _refuse(~is_utf8(array), absent, path, lambda _: problem)

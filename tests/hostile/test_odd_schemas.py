@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2
 from kafka_sink.cli.values.typed_values import shown, shown_by_schema
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.avro.parsing import parse_schema
-from kafka_sink.formats.bounds import check_depth
+from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
 from kafka_sink.formats.schema_text import SchemaText
@@ -154,4 +154,4 @@ def test_schemas_are_as_deep_as_can_be_shown(depth: int, nest: str) -> None:
 
 
 def test_brackets_in_texts_are_no_levels() -> None:
-    check_depth('{"doc": "%s\\"["}' % ("[" * 10_000), "schema")
+    assert not is_too_deep('{"doc": "%s\\"["}' % ("[" * 10_000))

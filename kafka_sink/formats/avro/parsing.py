@@ -33,8 +33,8 @@ from kafka_sink.formats.avro.schema import (
     TypeReference,
     Union,
 )
-from kafka_sink.formats.bounds import MOST_DEPTH, check_depth, check_size
-from kafka_sink.formats.errors import FormatError, schema_boundary
+from kafka_sink.formats.bounds import MOST_DEPTH, check_size, schema_json
+from kafka_sink.formats.errors import FormatError, schema_boundary, shown
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.formats.schema_text import without_comments as text_without_comments
 
@@ -92,11 +92,7 @@ def json_of(text: str) -> Any:
     if stripped in PRIMITIVES:
         return stripped
     plain = text_without_comments(stripped)
-    check_depth(plain, "Avro schema")
-    try:
-        return json.loads(plain)
-    except ValueError as error:
-        raise FormatError(f"the Avro schema is not valid JSON: {error}; it begins with {stripped[:60]!r}") from None
+    return schema_json(plain, "Avro schema")
 
 
 class _Parser:
@@ -133,12 +129,12 @@ class _Parser:
         if isinstance(declared, list):
             return self._union(declared, namespace, place)
         if not isinstance(declared, dict) or "type" not in declared:
-            raise FormatError(f"{place} is {_shown(declared)}, expected a type of Avro: a name, an object or a list")
+            raise FormatError(f"{place} is {shown(declared)}, expected a type of Avro: a name, an object or a list")
         kind = declared["type"]
         if isinstance(kind, dict | list):
             return self.type(kind, namespace, place)
         if not isinstance(kind, str):
-            raise FormatError(f"{place} has the type {_shown(kind)}, expected a name")
+            raise FormatError(f"{place} has the type {shown(kind)}, expected a name")
         return self._declared(kind, declared, namespace, place)
 
     def _declared(self, kind: str, declared: Mapping[str, Any], namespace: str, place: str) -> AvroType:
@@ -174,7 +170,7 @@ class _Parser:
                     raise FormatError(f"{place} refers to {candidate}, which contains it; a row cannot contain itself")
                 self._counted(self._counts[candidate])
                 return named_type
-        raise FormatError(f"{place} has the unknown type {_shown(name)}; declare it where it is used first")
+        raise FormatError(f"{place} has the unknown type {shown(name)}; declare it where it is used first")
 
     def _union(self, declared: list[Any], namespace: str, place: str) -> Union:
         branches = tuple(self.type(branch, namespace, place) for branch in declared)
@@ -193,14 +189,14 @@ class _Parser:
         name = declared.get("name")
         if not isinstance(name, str) or not all(NAME.fullmatch(part) for part in name.split(".")):
             raise FormatError(
-                f"{place} has the name {_shown(name)}; Avro allows letters, digits and _, and no digit first"
+                f"{place} has the name {shown(name)}; Avro allows letters, digits and _, and no digit first"
             )
         if "." in name:
             full = name
         else:
             inside = declared.get("namespace", namespace)
             if not isinstance(inside, str | None):
-                raise FormatError(f"{place} has the namespace {_shown(inside)}, expected names with dots between")
+                raise FormatError(f"{place} has the namespace {shown(inside)}, expected names with dots between")
             full = f"{inside}.{name}" if inside else name
         if full in self._named:
             raise FormatError(f"{place} declares {full} a second time; refer to it by its name")
@@ -218,7 +214,7 @@ class _Parser:
             name = each.get("name") if isinstance(each, dict) else None
             if not isinstance(name, str) or not NAME.fullmatch(name) or name in fields:
                 raise FormatError(
-                    f"record {full} has the field {_shown(each)}; a field needs a name of its own, of letters, digits "
+                    f"record {full} has the field {shown(each)}; a field needs a name of its own, of letters, digits "
                     "and _, and no digit first"
                 )
             kind = self.type(each.get("type"), inside, f"field {name} of record {full}")
@@ -235,7 +231,7 @@ class _Parser:
             or not all(isinstance(symbol, str) and NAME.fullmatch(symbol) for symbol in symbols)
             or len(set(symbols)) != len(symbols)
         ):
-            raise FormatError(f"{place} (enum {full}) has the symbols {_shown(symbols)}, expected names, each once")
+            raise FormatError(f"{place} (enum {full}) has the symbols {shown(symbols)}, expected names, each once")
         enum = Enum(full, tuple(symbols))
         self._named[full], self._counts[full] = enum, 0
         return enum
@@ -245,7 +241,7 @@ class _Parser:
         size = declared.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST_FIXED_BYTES:
             raise FormatError(
-                f"{place} (fixed {full}) has the size {_shown(size)}, expected a number of bytes up to "
+                f"{place} (fixed {full}) has the size {shown(size)}, expected a number of bytes up to "
                 f"{MOST_FIXED_BYTES}"
             )
         parsed = _decimal(declared, size) or Fixed(full, size)
@@ -264,7 +260,7 @@ def _decimal(declared: Mapping[str, Any], size: int | None) -> Decimal | None:
     if not 0 <= scale <= precision or precision < 1:
         return None
     if precision > MOST_PRECISION:
-        raise FormatError(f"the Avro schema has a decimal of {_shown(precision)} digits, more than {MOST_PRECISION}")
+        raise FormatError(f"the Avro schema has a decimal of {shown(precision)} digits, more than {MOST_PRECISION}")
     if size is not None and (size == 0 or precision > math.floor(math.log10(2) * (8 * size - 1))):
         return None
     return Decimal(precision, scale, size)
@@ -279,11 +275,6 @@ def _kind_in_union(branch: AvroType) -> str:
             return branch.name
         case _:
             return str(branch)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})

@@ -7,13 +7,12 @@ Source: https://json-schema.org/draft-07/json-schema-core#rfc.section.8.3.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
 from kafka_sink.common.bounded import known_number
-from kafka_sink.formats.bounds import MOST_DEPTH, check_depth, check_size
+from kafka_sink.formats.bounds import MOST_DEPTH, schema_json
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import SchemaText
 
@@ -31,12 +30,7 @@ def json_of(text: str) -> Any:
 
     :raises FormatError: if it is none, or beyond the bounds; the text says why.
     """
-    check_size(text, "JSON Schema")
-    check_depth(text, "JSON Schema")
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise FormatError(f"the JSON Schema is not valid JSON: {error}; it begins with {text[:60]!r}") from None
+    return schema_json(text, "JSON Schema")
 
 
 def id_of(text: str) -> str:
