@@ -40,8 +40,6 @@ class CreateAclsRequest(s.RequestBody["CreateAclsResponse"], versions="1-3", fle
 
 
 class AclCreationResult(s.Struct):
-    """What became of one ACL."""
-
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
@@ -97,7 +95,7 @@ class DescribeAclsResponse(s.Struct, versions="1-3", flexible="2+"):
 
 
 class DeleteAclsFilter(AclFilter):
-    """What matches it is deleted."""
+    """The ACLs that match it are deleted."""
 
 
 class DeleteAclsRequest(s.RequestBody["DeleteAclsResponse"], versions="1-3", flexible="2+"):

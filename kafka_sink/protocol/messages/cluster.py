@@ -42,14 +42,10 @@ class DescribeClusterResponse(s.Struct, versions="0-2", flexible="0+"):
 
 
 class PartitionData(s.Struct):
-    """One partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
 
 
 class TopicData(s.Struct):
-    """Partitions of one topic."""
-
     topic_name: str = s.field(s.STRING, "0+")
     partitions: list[PartitionData] = s.field(s.Array(PartitionData), "0+")
 
@@ -73,8 +69,6 @@ class ReplicaState(s.Struct):
 
 
 class PartitionQuorum(s.Struct):
-    """The quorum of one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "2+", nullable="2+", ignorable=True)
@@ -86,15 +80,11 @@ class PartitionQuorum(s.Struct):
 
 
 class TopicQuorum(s.Struct):
-    """The partitions of one topic."""
-
     topic_name: str = s.field(s.STRING, "0+")
     partitions: list[PartitionQuorum] = s.field(s.Array(PartitionQuorum), "0+")
 
 
 class Listener(s.Struct):
-    """One address."""
-
     name: str = s.field(s.STRING, "2+")
     host: str = s.field(s.STRING, "2+")
     port: int = s.field(s.UINT16, "2+")

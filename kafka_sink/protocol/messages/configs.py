@@ -30,8 +30,6 @@ class AlterConfigsRequest(s.RequestBody["AlterConfigsResponse"], versions="0-2",
 
 
 class AlterConfigsResourceResponse(s.Struct):
-    """The outcome for one resource."""
-
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     resource_type: int = s.field(s.INT8, "0+")
@@ -39,8 +37,6 @@ class AlterConfigsResourceResponse(s.Struct):
 
 
 class AlterConfigsResponse(s.Struct, versions="0-2", flexible="2+"):
-    """The outcome for every resource."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     responses: list[AlterConfigsResourceResponse] = s.field(s.Array(AlterConfigsResourceResponse), "0+")
 
@@ -71,8 +67,6 @@ class IncrementalAlterConfigsRequest(s.RequestBody["IncrementalAlterConfigsRespo
 
 
 class IncrementalAlterConfigsResponse(s.Struct, versions="0-1", flexible="1+"):
-    """The outcome for every resource."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     responses: list[AlterConfigsResourceResponse] = s.field(s.Array(AlterConfigsResourceResponse), "0+")
 
@@ -96,8 +90,6 @@ class DescribeConfigsRequest(s.RequestBody["DescribeConfigsResponse"], versions=
 
 
 class DescribeConfigsSynonym(s.Struct):
-    """The value at one level."""
-
     name: str = s.field(s.STRING, "1+")
     value: str | None = s.field(s.STRING, "1+", nullable="0+")
     source: int = s.field(s.INT8, "1+")
@@ -117,8 +109,6 @@ class DescribeConfigsResourceResult(s.Struct):
 
 
 class DescribeConfigsResult(s.Struct):
-    """The settings of one resource."""
-
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     resource_type: int = s.field(s.INT8, "0+")
@@ -127,7 +117,7 @@ class DescribeConfigsResult(s.Struct):
 
 
 class DescribeConfigsResponse(s.Struct, versions="1-4", flexible="4+"):
-    """What every resource is set to."""
+    """The settings of every resource."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     results: list[DescribeConfigsResult] = s.field(s.Array(DescribeConfigsResult), "0+")
@@ -142,7 +132,7 @@ class ListConfigResourcesRequest(s.RequestBody["ListConfigResourcesResponse"], v
 
 
 class ConfigResource(s.Struct):
-    """One of them."""
+    """A resource that has settings."""
 
     resource_name: str = s.field(s.STRING, "0+")
     resource_type: int = s.field(s.INT8, "1+", default=16, ignorable=True)

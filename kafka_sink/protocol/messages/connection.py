@@ -18,8 +18,6 @@ class ApiVersionsRequest(s.RequestBody["ApiVersionsResponse"], versions=_VERSION
 
 
 class ApiVersion(s.Struct):
-    """The versions of one API."""
-
     api_key: int = s.field(s.INT16, "0+")
     min_version: int = s.field(s.INT16, "0+")
     max_version: int = s.field(s.INT16, "0+")

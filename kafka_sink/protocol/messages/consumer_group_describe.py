@@ -21,16 +21,12 @@ class ConsumerGroupDescribeRequest(
 
 
 class TopicPartitions(s.Struct):
-    """Partitions of one topic."""
-
     topic_id: uuid.UUID = s.field(s.UUID, "0+")
     topic_name: str = s.field(s.STRING, "0+")
     partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
 class Assignment(s.Struct):
-    """The partitions of a member."""
-
     topic_partitions: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
 
 
@@ -65,7 +61,5 @@ class DescribedGroup(s.Struct):
 
 
 class ConsumerGroupDescribeResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
-    """Every group that was asked for."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     groups: list[DescribedGroup] = s.field(s.Array(DescribedGroup), "0+")

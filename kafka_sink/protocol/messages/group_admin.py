@@ -23,7 +23,7 @@ class ListedGroup(s.Struct):
 
 
 class ListGroupsResponse(s.Struct, versions="0-5", flexible="3+"):
-    """What passed."""
+    """The groups that the filters select."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
@@ -64,8 +64,6 @@ class DescribedGroup(s.Struct):
 
 
 class DescribeGroupsResponse(s.Struct, versions="0-6", flexible="5+"):
-    """Every group that was asked for."""
-
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     groups: list[DescribedGroup] = s.field(s.Array(DescribedGroup), "0+")
 
@@ -79,14 +77,10 @@ class DeleteGroupsRequest(s.RequestBody["DeleteGroupsResponse"], versions="0-2",
 
 
 class DeletableGroupResult(s.Struct):
-    """The outcome for one group."""
-
     group_id: str = s.field(s.STRING, "0+")
     error_code: int = s.field(s.INT16, "0+")
 
 
 class DeleteGroupsResponse(s.Struct, versions="0-2", flexible="2+"):
-    """The outcome for every group."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     results: list[DeletableGroupResult] = s.field(s.Array(DeletableGroupResult), "0+")

@@ -121,8 +121,6 @@ class LeaveGroupRequest(s.RequestBody["LeaveGroupResponse"], versions="0-5", fle
 
 
 class MemberResponse(s.Struct):
-    """The outcome for one member."""
-
     member_id: str = s.field(s.STRING, "3+")
     group_instance_id: str | None = s.field(s.STRING, "3+", nullable="3+")
     error_code: int = s.field(s.INT16, "3+")
@@ -141,8 +139,6 @@ _FLEXIBLE = "0+"
 
 
 class TopicPartitions(s.Struct):
-    """Partitions of one topic."""
-
     topic_id: uuid.UUID = s.field(s.UUID, "0+")
     partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 

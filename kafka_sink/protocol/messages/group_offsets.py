@@ -17,8 +17,6 @@ class OffsetCommitRequestPartition(s.Struct):
 
 
 class OffsetCommitRequestTopic(s.Struct):
-    """The offsets of one topic."""
-
     name: str = s.field(s.STRING, "0-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = s.field(s.Array(OffsetCommitRequestPartition), "0+")
@@ -38,30 +36,22 @@ class OffsetCommitRequest(s.RequestBody["OffsetCommitResponse"], versions="2-10"
 
 
 class OffsetCommitResponsePartition(s.Struct):
-    """The outcome for one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
 
 
 class OffsetCommitResponseTopic(s.Struct):
-    """The outcomes for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = s.field(s.Array(OffsetCommitResponsePartition), "0+")
 
 
 class OffsetCommitResponse(s.Struct, versions="2-10", flexible="8+"):
-    """The outcome for every partition."""
-
     throttle_time_ms: int = s.field(s.INT32, "3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = s.field(s.Array(OffsetCommitResponseTopic), "0+")
 
 
 class TxnOffsetCommitRequestPartition(s.Struct):
-    """The offset for one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     committed_offset: int = s.field(s.INT64, "0+")
     committed_leader_epoch: int = s.field(s.INT32, "2+", default=-1, ignorable=True)
@@ -69,8 +59,6 @@ class TxnOffsetCommitRequestPartition(s.Struct):
 
 
 class TxnOffsetCommitRequestTopic(s.Struct):
-    """The offsets for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[TxnOffsetCommitRequestPartition] = s.field(s.Array(TxnOffsetCommitRequestPartition), "0+")
 
@@ -95,22 +83,16 @@ class TxnOffsetCommitRequest(s.RequestBody["TxnOffsetCommitResponse"], versions=
 
 
 class TxnOffsetCommitResponsePartition(s.Struct):
-    """The outcome for one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
 
 
 class TxnOffsetCommitResponseTopic(s.Struct):
-    """The outcomes for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[TxnOffsetCommitResponsePartition] = s.field(s.Array(TxnOffsetCommitResponsePartition), "0+")
 
 
 class TxnOffsetCommitResponse(s.Struct, versions="0-5", flexible="3+"):
-    """The outcome for every partition of the request."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     topics: list[TxnOffsetCommitResponseTopic] = s.field(s.Array(TxnOffsetCommitResponseTopic), "0+")
 
@@ -186,8 +168,6 @@ class OffsetFetchResponseTopics(s.Struct):
 
 
 class OffsetFetchResponseGroup(s.Struct):
-    """The offsets of one group."""
-
     group_id: str = s.field(s.STRING, "8+")
     topics: list[OffsetFetchResponseTopics] = s.field(s.Array(OffsetFetchResponseTopics), "8+")
     error_code: int = s.field(s.INT16, "8+", default=0)
@@ -203,14 +183,10 @@ class OffsetFetchResponse(s.Struct, versions="1-10", flexible="6+"):
 
 
 class OffsetDeleteRequestPartition(s.Struct):
-    """One partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
 
 
 class OffsetDeleteRequestTopic(s.Struct):
-    """One topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[OffsetDeleteRequestPartition] = s.field(s.Array(OffsetDeleteRequestPartition), "0+")
 
@@ -225,15 +201,11 @@ class OffsetDeleteRequest(s.RequestBody["OffsetDeleteResponse"], versions="0", f
 
 
 class OffsetDeleteResponsePartition(s.Struct):
-    """The outcome for one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
 
 
 class OffsetDeleteResponseTopic(s.Struct):
-    """The outcomes for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[OffsetDeleteResponsePartition] = s.field(s.Array(OffsetDeleteResponsePartition), "0+")
 

@@ -18,8 +18,6 @@ class ListOffsetsPartition(s.Struct):
 
 
 class ListOffsetsTopic(s.Struct):
-    """Partitions of one topic."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[ListOffsetsPartition] = s.field(s.Array(ListOffsetsPartition), "0+")
 
@@ -46,15 +44,11 @@ class ListOffsetsPartitionResponse(s.Struct):
 
 
 class ListOffsetsTopicResponse(s.Struct):
-    """Partitions of one topic."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[ListOffsetsPartitionResponse] = s.field(s.Array(ListOffsetsPartitionResponse), "0+")
 
 
 class ListOffsetsResponse(s.Struct, versions="1-11", flexible="6+"):
-    """An offset for every partition asked for."""
-
     throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = s.field(s.Array(ListOffsetsTopicResponse), "0+")
 
@@ -68,8 +62,6 @@ class OffsetForLeaderPartition(s.Struct):
 
 
 class OffsetForLeaderTopic(s.Struct):
-    """One topic's partitions."""
-
     topic: str = s.field(s.STRING, "0+")
     partitions: list[OffsetForLeaderPartition] = s.field(s.Array(OffsetForLeaderPartition), "0+")
 
@@ -93,15 +85,11 @@ class EpochEndOffset(s.Struct):
 
 
 class OffsetForLeaderTopicResult(s.Struct):
-    """The answers for one topic's partitions."""
-
     topic: str = s.field(s.STRING, "0+")
     partitions: list[EpochEndOffset] = s.field(s.Array(EpochEndOffset), "0+")
 
 
 class OffsetForLeaderEpochResponse(s.Struct, versions="2-4", flexible="4+"):
-    """The answer for every partition."""
-
     throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = s.field(s.Array(OffsetForLeaderTopicResult), "0+")
 
@@ -114,8 +102,6 @@ class DeleteRecordsPartition(s.Struct):
 
 
 class DeleteRecordsTopic(s.Struct):
-    """One topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[DeleteRecordsPartition] = s.field(s.Array(DeleteRecordsPartition), "0+")
 
@@ -138,14 +124,10 @@ class DeleteRecordsPartitionResult(s.Struct):
 
 
 class DeleteRecordsTopicResult(s.Struct):
-    """The outcomes for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[DeleteRecordsPartitionResult] = s.field(s.Array(DeleteRecordsPartitionResult), "0+")
 
 
 class DeleteRecordsResponse(s.Struct, versions="0-2", flexible="2+"):
-    """The outcome for every partition."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     topics: list[DeleteRecordsTopicResult] = s.field(s.Array(DeleteRecordsTopicResult), "0+")

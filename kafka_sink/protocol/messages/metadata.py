@@ -55,7 +55,7 @@ class MetadataResponsePartition(s.Struct):
 
 
 class MetadataResponseTopic(s.Struct):
-    """A topic, or why there is none; *name* is null for an id nobody knows."""
+    """A topic, or why there is none; *name* is null for an id no topic has."""
 
     error_code: int = s.field(s.INT16, "0+")
     name: str | None = s.field(s.STRING, "0+", nullable="12+")
@@ -96,8 +96,6 @@ class FindCoordinatorRequest(
 
 
 class Coordinator(s.Struct):
-    """The coordinator of one key, or why there is none."""
-
     key: str = s.field(s.STRING, "4+")
     node_id: int = s.field(s.INT32, "4+")
     host: str = s.field(s.STRING, "4+")

@@ -14,8 +14,6 @@ _FLEXIBLE = "9+"
 
 
 class PartitionProduceData(s.Struct):
-    """The batches for one partition."""
-
     index: int = s.field(s.INT32, "0+")
     records: s.Records = s.field(s.RECORDS, "0+", nullable="0+")
 
@@ -65,8 +63,6 @@ class PartitionProduceResponse(s.Struct):
 
 
 class TopicProduceResponse(s.Struct):
-    """The outcome for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0-12", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = s.field(s.Array(PartitionProduceResponse), "0+")
@@ -82,8 +78,6 @@ class NodeEndpoint(s.Struct):
 
 
 class ProduceResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
-    """The outcome for every partition of the request."""
-
     responses: list[TopicProduceResponse] = s.field(s.Array(TopicProduceResponse), "0+")
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = s.field(s.Array(NodeEndpoint), "10+", tag=0)

@@ -13,8 +13,6 @@ class ReassignablePartition(s.Struct):
 
 
 class ReassignableTopic(s.Struct):
-    """Partitions of one topic."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[ReassignablePartition] = s.field(s.Array(ReassignablePartition), "0+")
 
@@ -32,16 +30,12 @@ class AlterPartitionReassignmentsRequest(
 
 
 class ReassignablePartitionResponse(s.Struct):
-    """The outcome for one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
 class ReassignableTopicResponse(s.Struct):
-    """The outcomes for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[ReassignablePartitionResponse] = s.field(s.Array(ReassignablePartitionResponse), "0+")
 
@@ -57,8 +51,6 @@ class AlterPartitionReassignmentsResponse(s.Struct, versions="0-1", flexible="0+
 
 
 class ListPartitionReassignmentsTopics(s.Struct):
-    """Partitions of one topic."""
-
     name: str = s.field(s.STRING, "0+")
     partition_indexes: list[int] = s.field(s.Array(s.INT32), "0+")
 
@@ -84,8 +76,6 @@ class OngoingPartitionReassignment(s.Struct):
 
 
 class OngoingTopicReassignment(s.Struct):
-    """Partitions of one topic."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[OngoingPartitionReassignment] = s.field(s.Array(OngoingPartitionReassignment), "0+")
 
@@ -100,8 +90,6 @@ class ListPartitionReassignmentsResponse(s.Struct, versions="0", flexible="0+"):
 
 
 class TopicPartitions(s.Struct):
-    """Partitions of one topic."""
-
     topic: str = s.field(s.STRING, "0+")
     partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
@@ -117,31 +105,23 @@ class ElectLeadersRequest(s.RequestBody["ElectLeadersResponse"], versions="0-2",
 
 
 class PartitionResult(s.Struct):
-    """The outcome for one partition."""
-
     partition_id: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
 class ReplicaElectionResult(s.Struct):
-    """The outcomes for one topic's partitions."""
-
     topic: str = s.field(s.STRING, "0+")
     partition_result: list[PartitionResult] = s.field(s.Array(PartitionResult), "0+")
 
 
 class ElectLeadersResponse(s.Struct, versions="0-2", flexible="2+"):
-    """The outcome for every partition."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "1+")
     replica_election_results: list[ReplicaElectionResult] = s.field(s.Array(ReplicaElectionResult), "0+")
 
 
 class DescribableLogDirTopic(s.Struct):
-    """Partitions of one topic."""
-
     topic: str = s.field(s.STRING, "0+")
     partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 

@@ -52,7 +52,7 @@ class CreatableTopicConfigs(s.Struct):
 
 
 class CreatableTopicResult(s.Struct):
-    """What became of one topic; counts and configs are known when it was created."""
+    """The outcome for one topic; counts and configs are those of a topic that was created."""
 
     name: str = s.field(s.STRING, "0+")
     topic_id: uuid.UUID = s.field(s.UUID, "7+", ignorable=True)
@@ -67,8 +67,6 @@ class CreatableTopicResult(s.Struct):
 
 
 class CreateTopicsResponse(s.Struct, versions="2-7", flexible="5+"):
-    """What became of every topic."""
-
     throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
     topics: list[CreatableTopicResult] = s.field(s.Array(CreatableTopicResult), "0+")
 
@@ -100,16 +98,12 @@ class CreatePartitionsRequest(s.RequestBody["CreatePartitionsResponse"], version
 
 
 class CreatePartitionsTopicResult(s.Struct):
-    """The outcome for one topic."""
-
     name: str = s.field(s.STRING, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
 
 
 class CreatePartitionsResponse(s.Struct, versions="0-3", flexible="2+"):
-    """The outcome for every topic."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     results: list[CreatePartitionsTopicResult] = s.field(s.Array(CreatePartitionsTopicResult), "0+")
 
@@ -132,7 +126,7 @@ class DeleteTopicsRequest(s.RequestBody["DeleteTopicsResponse"], versions="1-6",
 
 
 class DeletableTopicResult(s.Struct):
-    """What became of one topic; *name* is null for an id nobody knows."""
+    """The outcome for one topic; *name* is null if no topic has the id."""
 
     name: str | None = s.field(s.STRING, "0+", nullable="6+")
     topic_id: uuid.UUID = s.field(s.UUID, "6+", ignorable=True)
@@ -141,7 +135,5 @@ class DeletableTopicResult(s.Struct):
 
 
 class DeleteTopicsResponse(s.Struct, versions="1-6", flexible="4+"):
-    """What became of every topic."""
-
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     responses: list[DeletableTopicResult] = s.field(s.Array(DeletableTopicResult), "0+")

@@ -32,8 +32,6 @@ class ProducerState(s.Struct):
 
 
 class PartitionResponse(s.Struct):
-    """The producers of one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
@@ -41,15 +39,11 @@ class PartitionResponse(s.Struct):
 
 
 class TopicResponse(s.Struct):
-    """The producers of one topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[PartitionResponse] = s.field(s.Array(PartitionResponse), "0+")
 
 
 class DescribeProducersResponse(s.Struct, versions="0", flexible="0+"):
-    """The producers of every partition."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     topics: list[TopicResponse] = s.field(s.Array(TopicResponse), "0+")
 
@@ -74,7 +68,7 @@ class ListedTransaction(s.Struct):
 
 
 class ListTransactionsResponse(s.Struct, versions="0-2", flexible="0+"):
-    """What passed, and filters whose state nobody knows."""
+    """The transactions that the filters select, and states in the filters that do not exist."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
@@ -91,8 +85,6 @@ class DescribeTransactionsRequest(s.RequestBody["DescribeTransactionsResponse"],
 
 
 class TopicData(s.Struct):
-    """Partitions of one topic."""
-
     topic: str = s.field(s.STRING, "0+")
     partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
@@ -118,8 +110,6 @@ class DescribeTransactionsResponse(s.Struct, versions="0", flexible="0+"):
 
 
 class WritableTxnMarkerTopic(s.Struct):
-    """Partitions of one topic."""
-
     name: str = s.field(s.STRING, "0+")
     partition_indexes: list[int] = s.field(s.Array(s.INT32), "0+")
 
@@ -144,27 +134,19 @@ class WriteTxnMarkersRequest(s.RequestBody["WriteTxnMarkersResponse"], versions=
 
 
 class WritableTxnMarkerPartitionResult(s.Struct):
-    """The outcome for one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
 
 
 class WritableTxnMarkerTopicResult(s.Struct):
-    """The outcomes for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[WritableTxnMarkerPartitionResult] = s.field(s.Array(WritableTxnMarkerPartitionResult), "0+")
 
 
 class WritableTxnMarkerResult(s.Struct):
-    """The outcomes for one producer."""
-
     producer_id: int = s.field(s.INT64, "0+")
     topics: list[WritableTxnMarkerTopicResult] = s.field(s.Array(WritableTxnMarkerTopicResult), "0+")
 
 
 class WriteTxnMarkersResponse(s.Struct, versions="1-2", flexible="1+"):
-    """The outcome for every marker."""
-
     markers: list[WritableTxnMarkerResult] = s.field(s.Array(WritableTxnMarkerResult), "0+")

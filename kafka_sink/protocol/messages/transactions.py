@@ -37,8 +37,6 @@ class InitProducerIdResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
 
 
 class AddPartitionsToTxnTopic(s.Struct):
-    """Partitions of one topic."""
-
     name: str = s.field(s.STRING, "0+")
     partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
@@ -70,15 +68,11 @@ class AddPartitionsToTxnRequest(s.RequestBody["AddPartitionsToTxnResponse"], ver
 
 
 class AddPartitionsToTxnPartitionResult(s.Struct):
-    """The outcome for one partition."""
-
     partition_index: int = s.field(s.INT32, "0+")
     partition_error_code: int = s.field(s.INT16, "0+")
 
 
 class AddPartitionsToTxnTopicResult(s.Struct):
-    """The outcomes for one topic's partitions."""
-
     name: str = s.field(s.STRING, "0+")
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = s.field(
         s.Array(AddPartitionsToTxnPartitionResult), "0+"

@@ -34,23 +34,17 @@ class AlterUserScramCredentialsRequest(s.RequestBody["AlterUserScramCredentialsR
 
 
 class AlterUserScramCredentialsResult(s.Struct):
-    """The outcome for one user."""
-
     user: str = s.field(s.STRING, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
 class AlterUserScramCredentialsResponse(s.Struct, versions="0", flexible="0+"):
-    """The outcome for every user."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     results: list[AlterUserScramCredentialsResult] = s.field(s.Array(AlterUserScramCredentialsResult), "0+")
 
 
 class UserName(s.Struct):
-    """A user."""
-
     name: str = s.field(s.STRING, "0+")
 
 
@@ -72,7 +66,7 @@ class CredentialInfo(s.Struct):
 
 
 class DescribeUserScramCredentialsResult(s.Struct):
-    """What one user has."""
+    """The mechanisms of one user."""
 
     user: str = s.field(s.STRING, "0+")
     error_code: int = s.field(s.INT16, "0+")
@@ -81,7 +75,7 @@ class DescribeUserScramCredentialsResult(s.Struct):
 
 
 class DescribeUserScramCredentialsResponse(s.Struct, versions="0", flexible="0+"):
-    """What every user has; *error_code* concerns the whole request."""
+    """The mechanisms of every user; *error_code* concerns the whole request."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
@@ -121,16 +115,12 @@ class AlterClientQuotasRequest(s.RequestBody["AlterClientQuotasResponse"], versi
 
 
 class AlteredEntry(s.Struct):
-    """The outcome for one entity."""
-
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     entity: list[EntityData] = s.field(s.Array(EntityData), "0+")
 
 
 class AlterClientQuotasResponse(s.Struct, versions="0-1", flexible="1+"):
-    """The outcome for every entity."""
-
     throttle_time_ms: int = s.field(s.INT32, "0+")
     entries: list[AlteredEntry] = s.field(s.Array(AlteredEntry), "0+")
 
