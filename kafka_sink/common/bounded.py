@@ -84,17 +84,13 @@ class Cursor:
 
     def zigzag(self, low: int = 0, high: int = INT64_MAX) -> int:
         """The next variable-length number with a sign, as in records, from *low* to *high*."""
-        value = self._varint()
-        return self._within((value >> 1) ^ -(value & 1), low, high)
-
-    def _varint(self) -> int:
         value = shift = 0
         for at in range(self._at, min(self._at + _MOST_VARINT_BYTES, len(self._data))):
             byte = self._data[at]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 self._at = at + 1
-                return value
+                return self._within((value >> 1) ^ -(value & 1), low, high)
             shift += 7
         raise self._error("a variable-length number does not end")
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import InvalidReceiveError
@@ -27,13 +27,6 @@ from kafka_sink.protocol.framing import SIZE_BYTES, frame
 
 #: Maximum number of buffers of one gathering write; the system rejects more.
 MAX_GATHERED_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 1024) if hasattr(os, "sysconf") else 16
-
-
-class GatherWriter(Protocol):
-    """The write method of a transport."""
-
-    def write(self, buffers: Sequence[memoryview]) -> int:
-        """Write as many leading bytes of *buffers* as possible without blocking; 0 if none."""
 
 
 class NetworkSend:
@@ -61,13 +54,15 @@ class NetworkSend:
         """Whether the transport has accepted all bytes. Only :class:`SendSlot` can tell whether they were sent."""
         return self.remaining == 0
 
-    def write_to(self, transport: GatherWriter) -> int:
-        """Continue to write until the transport accepts no more; returns the number of bytes accepted."""
+    def write_to(self, write: Callable[[Sequence[memoryview]], int]) -> int:
+        """Continue to *write* (:meth:`TransportLayer.write`) until no more is accepted; returns the number of bytes
+        accepted.
+        """
         before = self.remaining
         while self.remaining:
             views = self._views[self._next : self._next + MAX_GATHERED_BUFFERS]
             offered = self.remaining if len(views) < MAX_GATHERED_BUFFERS else sum(view.nbytes for view in views)
-            taken = transport.write(views)
+            taken = write(views)
             self._advance(taken)
             if taken < offered:
                 break
@@ -134,7 +129,7 @@ class SendSlot:
         """Continue to write, including the transport's buffer; returns the frame once it is sent and the slot free."""
         send = self._send
         if send is not None and not send.completed:
-            send.write_to(self._transport)
+            send.write_to(self._transport.write)
         elif self._transport.has_pending_writes():
             self._transport.write(())
         if send is None or not send.completed or self._transport.has_pending_writes():
@@ -235,16 +230,6 @@ _GROWTH: Final = 4
 _NOTHING: Final = memoryview(b"")
 
 
-class ScatterReader(Protocol):
-    """The read methods of a transport."""
-
-    def read_into(self, target: memoryview) -> int:
-        """Read into *target*; returns fewer bytes than its length only if no more are available now (possibly 0).
-
-        :raises EOFError: if the peer has closed the connection and all its bytes were read.
-        """
-
-
 class NetworkReceive:
     """A complete frame from *source*: *payload* is the part after the length."""
 
@@ -294,14 +279,15 @@ class FrameReader:
         """Whether another call can continue without new bytes from the transport."""
         return len(self._ahead) >= SIZE_BYTES
 
-    def read_from(self, transport: ScatterReader) -> NetworkReceive | None:
-        """Continue to read; returns a frame when it is complete, None while bytes or memory from the pool are missing.
+    def read_from(self, read_into: Callable[[memoryview], int]) -> NetworkReceive | None:
+        """Continue to read by *read_into* (:meth:`TransportLayer.read_into`); returns a frame when it is complete, None
+        while bytes or memory from the pool are missing.
 
         :raises InvalidReceiveError: if the announced length is negative or exceeds the limit.
         :raises EOFError: if the peer has closed the connection, between two frames or within a frame.
         """
         self._drained = False
-        if self._payload is None and not self._begin(transport):
+        if self._payload is None and not self._begin(read_into):
             return None
         payload = self._payload
         assert payload is not None
@@ -311,7 +297,7 @@ class FrameReader:
                 return None
             if self._filled == len(payload):
                 payload = self._payload = _larger(payload, self._size)
-            self._filled += transport.read_into(payload[self._filled :])
+            self._filled += read_into(payload[self._filled :])
             self._drained = self._filled < len(payload)
         self._payload = None
         return NetworkReceive(self._source, payload, self._payload_pool)
@@ -332,11 +318,11 @@ class FrameReader:
         self._max_bytes = max_bytes
         self._pool = pool
 
-    def _begin(self, transport: ScatterReader) -> bool:
+    def _begin(self, read_into: Callable[[memoryview], int]) -> bool:
         """Read the next length and allocate the payload's buffer; False if bytes or memory are missing."""
         data = self._ahead
         if len(data) < SIZE_BYTES:
-            data = self._read_more(transport)
+            data = self._read_more(read_into)
             if len(data) < SIZE_BYTES:
                 self._ahead = memoryview(bytes(data))
                 return False
@@ -362,10 +348,10 @@ class FrameReader:
         self._ahead = _NOTHING
         return True
 
-    def _read_more(self, transport: ScatterReader) -> memoryview:
+    def _read_more(self, read_into: Callable[[memoryview], int]) -> memoryview:
         kept = len(self._ahead)
         self._scratch[:kept] = self._ahead
-        end = kept + transport.read_into(self._scratch[kept:])
+        end = kept + read_into(self._scratch[kept:])
         self._drained = end < len(self._scratch)
         return self._scratch[:end]
 

@@ -161,7 +161,7 @@ class FakeSelectable:
             self._write(connection_id, connection, connection.outgoing)
 
     def _write(self, connection_id: str, connection: FakeConnection, send: NetworkSend) -> None:
-        send.write_to(connection.tape)
+        send.write_to(connection.tape.write)
         if connection_id in self.lagging:
             return
         connection.outgoing = None

@@ -348,7 +348,7 @@ def _frames(data: bytes) -> None:
     wire, reader = _Wire(data), FrameReader("", 1 << 16, UNLIMITED_MEMORY_POOL, memoryview(bytearray(READ_AHEAD_BYTES)))
     # Each call takes bytes, or the connection has ended.
     for _ in range(2 * len(data) + 2):
-        reader.read_from(cast("Any", wire))
+        reader.read_from(cast("Any", wire).read_into)
     raise AssertionError("the reader does not see the end")
 
 

@@ -283,7 +283,7 @@ class SimNetwork:
             room = send.remaining
             if room > 1 and self._strikes(self._faults.partial_writes):
                 room = self._world.rng.randint(1, room)
-            send.write_to(_Pen(link.tape, room))
+            send.write_to(_Pen(link.tape, room).write)
             if not send.completed:
                 self._pause(link)
                 return

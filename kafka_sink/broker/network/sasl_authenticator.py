@@ -149,7 +149,7 @@ class SaslServerAuthenticator:
     def authenticate(self) -> None:
         while self._flush() and self._state is not _State.COMPLETE:
             request, self._request = self._request, None
-            received = request or self._reader.read_from(self._transport)
+            received = request or self._reader.read_from(self._transport.read_into)
             if self._reader.awaits_memory:
                 raise InvalidReceiveError("clients that log in at the same time hold all memory for it")
             if received is None:

@@ -144,7 +144,7 @@ class SaslClientAuthenticator:
                 self._ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest(), _State.VERSIONS)
         while not self.complete:
             self._slot.write()
-            received = self._reader.read_from(self._transport)
+            received = self._reader.read_from(self._transport.read_into)
             if received is None:
                 return
             if self._versions and _correlation_id(received) < MIN_RESERVED_CORRELATION_ID:

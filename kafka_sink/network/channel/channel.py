@@ -136,7 +136,7 @@ class KafkaChannel:
         """
         if self._deferred:
             return self._deferred.popleft()
-        received = self._reader.read_from(self.transport)
+        received = self._reader.read_from(self.transport.read_into)
         if self._reader.awaits_memory:
             self.muted = True
         return received

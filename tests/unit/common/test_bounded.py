@@ -34,9 +34,9 @@ def test_bytes_are_taken_once_and_in_order() -> None:
         (b"\xff\xff\xff\xff", lambda cursor: cursor.int32()),
         (b"\x00\x05", lambda cursor: cursor.int16(0, 4)),
         (b"\x00\x00\x00\x01\x00\x00\x00\x00", lambda cursor: cursor.int64(0, INT32_MAX)),
-        (b"\x80" * 20, lambda cursor: cursor.varint()),
-        (b"\xff" * 9 + b"\x7f", lambda cursor: cursor.varint()),
-        (b"\x05", lambda cursor: cursor.varint(0, 4)),
+        (b"\x80" * 20, lambda cursor: cursor.zigzag()),
+        (b"\xff" * 9 + b"\x7f", lambda cursor: cursor.zigzag()),
+        (b"\x05", lambda cursor: cursor.zigzag(0, 4)),
     ],
 )
 def test_what_is_out_of_range_is_the_error_of_the_reader(data: bytes, read: object) -> None:
@@ -49,7 +49,7 @@ def test_bounds_are_within_the_range() -> None:
     assert Cursor(b"\x00\x00\x00\x02" + bytes(8), Odd).count(4) == 2
     assert Cursor(b"\x00\x04", Odd).int16(0, 4) == 4
     assert Cursor(b"\xff\xff", Odd).int16(-1) == -1
-    assert Cursor(b"\xff" * 8 + b"\x7f", Odd).varint() == 2**63 - 1
+    assert Cursor(b"\xfe" + b"\xff" * 8 + b"\x01", Odd).zigzag() == 2**63 - 1
 
 
 @pytest.mark.parametrize(
