@@ -42,10 +42,8 @@ class Loop(Protocol):
         """Make :meth:`run` return, because the program ends."""
 
 
-class StartThread(Protocol):
-    """The signature of :func:`start_loop`."""
-
-    def __call__(self, name: str, loop: Loop) -> Thread: ...
+#: Starts a loop on a thread of a name, as :func:`start_loop`.
+StartThread = Callable[[str, Loop], Thread]
 
 
 class ProcessThreads:

@@ -125,10 +125,8 @@ def _writer(type: FieldType, version: int, flexible: bool) -> Write:
         return struct_writer(type, version, flexible)
     if type is STRING:
         return _string_writer(flexible)
-    if type is BYTES:
-        return _bytes_writer(flexible)
-    if type is RECORDS:
-        return _records_writer(flexible)
+    if type is BYTES or type is RECORDS:
+        return _bytes_writer(flexible, is_spliced=type is RECORDS)
     return _write_uuid if type is UUID else _fixed_writer(type)
 
 
@@ -170,30 +168,21 @@ def _string_writer(flexible: bool) -> Write:
     return write
 
 
-def _bytes_writer(flexible: bool) -> Write:
+def _bytes_writer(flexible: bool, *, is_spliced: bool) -> Write:
+    """*is_spliced*: the value is one buffer or several, which are not copied."""
     write_length = write_compact_length if flexible else write_int32_length
 
     def write(out: ByteWriter, value: Any) -> None:
         if value is None:
             write_length(out, NULL)
-            return
-        write_length(out, len(value))
-        out += value
-
-    return write
-
-
-def _records_writer(flexible: bool) -> Write:
-    write_length = write_compact_length if flexible else write_int32_length
-
-    def write(out: ByteWriter, value: Any) -> None:
-        if value is None:
-            write_length(out, NULL)
-            return
-        buffers = value if isinstance(value, (list, tuple)) else (value,)
-        write_length(out, total_size(buffers))
-        for buffer in buffers:
-            out.splice(buffer)
+        elif is_spliced:
+            buffers = value if isinstance(value, (list, tuple)) else (value,)
+            write_length(out, total_size(buffers))
+            for buffer in buffers:
+                out.splice(buffer)
+        else:
+            write_length(out, len(value))
+            out += value
 
     return write
 
