@@ -23,7 +23,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about; ANY is for filters only."""
+    """The kind of a resource; ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -46,7 +46,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What an ACL allows or denies; ANY is for filters only."""
+    """An operation; ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -128,7 +128,7 @@ class AclBindingFilter:
 
     @classmethod
     def of(cls, acl: AclBinding) -> AclBindingFilter:
-        """What selects *acl*; with a pattern type for filters, all that only differ in their patterns."""
+        """The filter that selects *acl*; with a pattern type for filters, all that only differ in their patterns."""
         return cls(**asdict(acl))
 
     def matches(self, acl: AclBinding) -> bool:

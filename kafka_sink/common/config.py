@@ -189,16 +189,16 @@ class Options:
 
     @staticmethod
     def reader_of(name: str) -> str | None:
-        """Whom an option in a shared file is for that is not this component's; None if it is unknown."""
+        """The reader of an option of another component, as in "for consumers"; None if unknown."""
         return None
 
     @staticmethod
     def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
-        """What to do instead of setting *name*, which another client has; None if no client is known to have it."""
+        """The remedy for *name*, an option of another client; None if no client has it."""
         return None
 
     def settle(self, explicit: Collection[str]) -> Self:
-        """What was not set gives way to what was set: the names *explicit*."""
+        """Adapt options that were not set to those that were: the names *explicit*."""
         return self
 
 
@@ -298,7 +298,7 @@ def _letters(name: str) -> str:
 
 
 def reader_of(config: type[Options], name: str) -> str | None:
-    """Whom the option *name* is for, as in "for consumers", if it is not one of *config*; None if that is unknown."""
+    """The reader of the option *name*, as in "for consumers", if it is not one of *config*; None if unknown."""
     return None if name in keys(config) else config.reader_of(name)
 
 

@@ -41,7 +41,7 @@ def prometheus_name(family: Family) -> str:
 
 
 class _Collected(Collector):
-    """What prometheus_client asks for the families."""
+    """The collector that prometheus_client asks for the families."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics

@@ -29,7 +29,7 @@ _MOST: Final = 1000
 
 
 class Said:
-    """What was said before. *all_of_it*: somebody else says it, so that nothing is left to say."""
+    """Messages that were logged before. *all_of_it*: somebody else says it, so that nothing is left to say."""
 
     def __init__(self, *, all_of_it: bool = False) -> None:
         self._texts: Latest[str, bool] = Latest(_MOST)

@@ -19,7 +19,7 @@ _IDLE_WINDOW_NS: Final = 30 * 10**9
 
 
 class Family(NamedTuple):
-    """What is measured, by Kafka's names of the metric and of its group."""
+    """A metric, by Kafka's names of it and of its group."""
 
     group: str
     name: str

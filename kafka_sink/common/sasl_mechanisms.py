@@ -184,7 +184,7 @@ def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
 
 
 def credential_text(mechanism: str, name: str, credential: ScramCredential) -> str:
-    """What :func:`parse_credential` reads."""
+    """The text that :func:`parse_credential` reads."""
     keys = {"salt": credential.salt, "stored_key": credential.stored_key, "server_key": credential.server_key}
     fields = {"name": escape_name(name), "iterations": credential.iterations}
     fields |= {key: base64.b64encode(value).decode() for key, value in keys.items()}

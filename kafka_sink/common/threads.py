@@ -33,7 +33,7 @@ class Thread(Protocol):
 
 
 class Loop(Protocol):
-    """What a thread runs that lives as long as its owner."""
+    """The work of a thread that lives as long as its owner."""
 
     def run(self) -> None:
         """Run until the owner ends it."""

@@ -57,11 +57,11 @@ class ColumnEncoder(Protocol):
 
 
 class Format(Protocol):
-    """What a format does with a column. A new one needs a package with such an object, and its name in
+    """A format of columns. A new one needs a package with such an object, and its name in
     :data:`~kafka_sink.formats.column_format.FORMATS`."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
-        """What encodes rows of the type *kind*.
+        """The encoder of rows of the type *kind*.
 
         :raises FormatError: if the schema is invalid, or the column does not fit it; the text names the column.
         """

@@ -183,7 +183,7 @@ class _Files:
         return self._done[file]
 
     def _referred(self, file: str) -> Iterator[tuple[str, str]]:
-        """What *file* refers to: each name that it uses, and the other file that this is."""
+        """The files that *file* refers to: each name that it uses, and the other file that this is."""
         for meanings in self._named[file].used:
             if any(each in self._named[file].own for each in meanings):
                 continue

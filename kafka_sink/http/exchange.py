@@ -76,7 +76,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """What a server said. It was sent *credentials* in the header Authorization, and *secrets* in the body."""
+    """The response of a server, which was sent *credentials* in the header Authorization, and *secrets* in the body."""
 
     status: int
     body: bytes
@@ -200,7 +200,7 @@ def _too_large() -> ExchangeError:
 
 
 class _TimedSocket:
-    """What a response needs of a socket."""
+    """The part of a socket that a response needs."""
 
     def __init__(self, sock: Any, deadline_ms: int, clock: Clock) -> None:
         self._reader = _TimedReader(sock, deadline_ms, clock)

@@ -72,7 +72,7 @@ _INT64: Final = 1 << 63
 
 
 class KeyedRecord(NamedTuple):
-    """What a compaction needs of a record. *content_at* is where its key begins, behind the deltas."""
+    """The parts of a record that a compaction needs. *content_at* is where its key begins, behind the deltas."""
 
     timestamp_delta: int
     offset_delta: int

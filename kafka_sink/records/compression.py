@@ -106,7 +106,7 @@ def compress(kind: CompressionType, data: Buffer, level: int | None = None) -> B
 
 
 def decompressed(kind: CompressionType, data: Buffer, max_bytes: int) -> Iterator[bytes]:
-    """What *data* holds, in pieces, at most *max_bytes* bytes of them.
+    """The content of *data*, in pieces, at most *max_bytes* bytes of them.
 
     :raises CorruptRecordError: where *data* is damaged or incomplete, or holds more than *max_bytes*.
     """

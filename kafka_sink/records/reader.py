@@ -165,7 +165,7 @@ def ticking(pieces: Iterator[bytes], tick: Callable[[], None]) -> Iterator[bytes
 
 
 def damaged_record(header: BatchHeader, offset: int, data: bytes, problem: str) -> Record:
-    """What stands for the record at *offset*, of which *data* are the bytes."""
+    """The value that stands for the record at *offset*, of which *data* are the bytes."""
     return Record(min(offset, header.last_offset), header.max_timestamp, None, data, (), problem)
 
 

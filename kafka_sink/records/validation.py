@@ -39,7 +39,7 @@ _MOST_NAMED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """What a topic accepts: sizes in bytes, times in ms (how far base and maximum timestamp may be before or after
+    """The limits of a topic: sizes in bytes, times in ms (how far base and maximum timestamp may be before or after
     now).
     """
 

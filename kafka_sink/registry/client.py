@@ -368,7 +368,7 @@ def _as_text(references: Any) -> str:
 
 
 def _texts(value: Any, answer: HttpAnswer) -> Any:
-    """What of *value* may be shown: texts and lists of texts."""
+    """The parts of *value* that may be shown: texts and lists of texts."""
     if isinstance(value, list):
         return [_texts(str(each), answer) for each in value[:_MOST_TEXTS] if isinstance(each, str | int)]
     return answer.shown(value)[:_SHOWN] if isinstance(value, str) else value if isinstance(value, bool) else None

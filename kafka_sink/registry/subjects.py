@@ -50,7 +50,7 @@ def split_wire(payload: bytes) -> tuple[int, bytes]:
 
 
 def message_position(position: Sequence[int]) -> bytes:
-    """What stands between the header and a payload of Protobuf: where the message stands in its schema, the index of
+    """The bytes between the header and a payload of Protobuf: where the message stands in its schema, the index of
     each message that contains it first. The first message of a schema is a single 0.
 
     Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format.

@@ -1,4 +1,4 @@
-"""Whom TLS trusts: contexts, certificates and key stores.
+"""The trust of TLS: contexts, certificates and key stores.
 
 Pure functions of files on the calling thread. This package must not open a socket.
 """

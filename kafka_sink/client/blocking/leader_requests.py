@@ -53,7 +53,7 @@ class LogTransaction:
 
 
 class _PartAnswer(NamedTuple):
-    """What a leader answered about one partition."""
+    """The answer of a leader about one partition."""
 
     partition: TopicPartition
     code: int

@@ -84,7 +84,10 @@ def aws_identity(config: ClientConfig, options: Mapping[str, str]) -> AwsIdentit
 
 
 def aws_tokens(identity: AwsIdentity, clock: Clock) -> Callable[[], Token]:
-    """What fetches a token of *identity*; :raises AuthenticationError: if there are no credentials, with what to do."""
+    """The function that fetches a token of *identity*.
+
+    :raises AuthenticationError: if there are no credentials, with the remedy.
+    """
 
     def fetch() -> Token:
         signer = _signer()

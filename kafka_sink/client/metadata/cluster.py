@@ -41,7 +41,7 @@ class PartitionInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicDetails:
-    """What is known of topics besides their partitions."""
+    """The metadata of topics besides their partitions."""
 
     ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     unauthorized: frozenset[str] = frozenset()

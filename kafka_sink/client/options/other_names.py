@@ -1,4 +1,4 @@
-"""What to write instead of the names that other clients have: librdkafka's, kafka-python's, old ones of Kafka's; and
+"""Remedies for the names that other clients have: librdkafka's, kafka-python's, old ones of Kafka's; and
 the options of Kafka's Java clients that are not options here, each with the reason. Also the options that stand in
 shared files and that only others read: consumers, admin clients, Streams, Connect, registries.
 
@@ -123,7 +123,7 @@ _OF_INNER_PARTS: Final = (
 
 
 def reader_of(name: str) -> str | None:
-    """Whom the option *name* is for, as in "for consumers"; None if no other program is known to read it."""
+    """The reader of the option *name*, as in "for consumers"; None if no other program is known to read it."""
     if reader := READERS.get(name):
         return reader
     if inner := _OF_INNER_CLIENTS.match(name):
@@ -342,7 +342,7 @@ KNOWN: Final = frozenset({*_SAME, *_OTHERWISE})
 
 
 def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
-    """What to do instead of setting *name*, a name of another client; None if no client is known to have it. *known*
+    """The remedy for *name*, an option of another client; None if no client is known to have it. *known*
     are the options that can be set.
     """
     plain = name.lower().replace("_", ".")

@@ -32,7 +32,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class Reaction(Enum):
-    """What follows from an error code, from the mildest to the most severe."""
+    """The reaction to an error code, from the mildest to the most severe."""
 
     RETRY = "the request is sent again after a pause"
     LOOK_UP = "likewise, to the coordinator that is found anew"
@@ -103,7 +103,7 @@ class CoordinatorRequest(ABC, Generic[T]):
 
     @abstractmethod
     def read(self, body: Struct) -> Done[T] | Errors[T]:
-        """What the answer *body* contains."""
+        """The outcome in the answer *body*."""
 
     def _expect(self, body: Struct, kind: type[S]) -> S:
         if not isinstance(body, kind):

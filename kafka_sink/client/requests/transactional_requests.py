@@ -110,7 +110,7 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
 
     @property
     def failure(self) -> str:
-        """What it means that no id was given out."""
+        """The text of the error if no id is returned."""
         if self.transactional_id is None:
             return "no producer id was assigned, so nothing can be sent"
         if self.two_phase:

@@ -267,7 +267,7 @@ def _decimal(declared: Mapping[str, Any], size: int | None) -> Decimal | None:
 
 
 def _kind_in_union(branch: AvroType) -> str:
-    """What may be in a union only once: every named type, and of the others each kind."""
+    """The key of a type in a union, which may be there only once: every named type, and of the others each kind."""
     match branch:
         case Record() | Enum() | Fixed():
             return branch.name
@@ -281,8 +281,8 @@ _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
 class Names(NamedTuple):
-    """What a schema declares, the outermost type first, and what it uses: of each name the full names that it may
-    stand for."""
+    """The types that a schema declares, the outermost first, and those that it uses: of each name the full names that
+    it may stand for."""
 
     declared: tuple[str, ...]
     used: tuple[tuple[str, ...], ...]

@@ -83,7 +83,7 @@ _Leaf: TypeAlias = Callable[[_Bytes], str]
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What is read and written one after the other, the last first."""
+    """The steps by which a record is read, the last first."""
 
     steps: tuple[_Step, ...]
 
@@ -112,7 +112,7 @@ class _Compound:
 
 
 class _End(str):
-    """What closes a record, an array or a map."""
+    """The text that ends a record, an array or a map."""
 
 
 _Step: TypeAlias = str | _Leaf | _Record | _Union | _Compound | _Items | TypeReference

@@ -208,7 +208,7 @@ def _big_endian(low: UInt64s, high: UInt64s, size: Words, least: int, most: int)
 
 
 def _at_most(size: Words, limit: int, *, above: bool) -> Words:
-    """What of *size* is within *limit*, or *above* it."""
+    """The part of *size* that is within *limit*, or *above* it."""
     if isinstance(size, int):
         return max(size - limit, 0) if above else min(size, limit)
     within: NDArray[Any] = np.minimum(size, np.uint64(limit))

@@ -1,4 +1,4 @@
-"""What a JSON Schema says about a column: whether its type fits, before any row; and which rows do not, by columns.
+"""The match of a JSON Schema and a column: whether its type fits, before any row; and which rows do not, by columns.
 
 The types are Spark's business, so a type that no row of which fits is refused on the driver. Whether a value is null,
 one of an enumeration, or of the right alternative is a question of rows, as in Avro and Protobuf: Spark reads every

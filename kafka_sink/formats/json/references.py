@@ -1,4 +1,4 @@
-"""What a JSON Schema refers to by ``$ref``: parts of itself, and other schemas.
+"""The references of a JSON Schema (``$ref``): parts of itself, and other schemas.
 
 Called where schemas are read and compared.
 

@@ -118,7 +118,7 @@ _FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
 
 @dataclass(frozen=True)
 class ClientCredentials:
-    """Who asks for a token, and for what. An *assertion* is preferred to a secret, as in Kafka: it proves who the
+    """The client, and the scope of its token. An *assertion* is preferred to a secret, as in Kafka: it proves who the
     client is (RFC 7523, 2.2), or with *is_bearer* it is itself exchanged for the token (2.1), without a client id."""
 
     client_id: str
@@ -279,7 +279,7 @@ def _checked(option: str, url: str) -> SplitResult:
 
 
 def _secrets(credentials: ClientCredentials, body: str) -> tuple[str, ...]:
-    """What of *body* is secret."""
+    """The secrets in *body*."""
     proofs = (value for name, value in parse_qsl(body) if name in ("assertion", "client_assertion"))
     return (credentials.client_secret, *proofs)
 
@@ -304,7 +304,7 @@ def _seconds(lifetime: Any) -> float | None:
 
 
 def _refusal(answer: HttpAnswer, fields: Mapping[str, Any]) -> str:
-    """What the endpoint says of its refusal (RFC 6749, 5.2, and the names of some providers)."""
+    """The reason that the endpoint gives for its refusal (RFC 6749, 5.2, and the names of some providers)."""
     if answer.status in (301, 302, 303, 307, 308):
         return f"HTTP {answer.status}: it redirects to another address, which is not followed"
     named = [fields.get(name) for name in ("error", "error_description", "errorCode", "errorSummary")]

@@ -130,7 +130,7 @@ class _CloseMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SelectorLimits:
-    """What the peers of a selector may use, and for how long."""
+    """The limits of a selector's connections: sizes, memory and times."""
 
     #: Of one frame; −1 = any size.
     max_receive_bytes: int = UNLIMITED

@@ -82,7 +82,7 @@ class AppendResult:
 
 
 class TransactionGate(Protocol):
-    """What the accumulator asks of the transactions of a producer with a transactional id."""
+    """The transactions of a producer with a transactional id, as the accumulator uses them."""
 
     def check_can_send(self) -> None:
         """Calling thread.

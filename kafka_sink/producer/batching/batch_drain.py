@@ -33,7 +33,7 @@ class ReadyCheckResult:
 
 
 class Sequences(Protocol):
-    """What the drain asks of the sequences of an idempotent producer."""
+    """The sequences of an idempotent producer, as the drain uses them."""
 
     def must_wait(self, first: ProducerBatch) -> bool:
         """Whether the oldest batch of a partition must not be drained now."""
@@ -46,7 +46,7 @@ class Sequences(Protocol):
 
 
 class SendGate(Protocol):
-    """What the drain asks of the transactions of a producer with a transactional id."""
+    """The transactions of a producer with a transactional id, as the drain uses them."""
 
     def is_send_allowed(self, topic_partition: TopicPartition) -> bool:
         """Whether batches of the partition may be sent now."""

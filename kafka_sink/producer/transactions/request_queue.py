@@ -90,7 +90,7 @@ def reaction_to(api_key: ApiKey, code: ErrorCode) -> Reaction:
 
 
 def advice(request: CoordinatorRequest[Any], code: ErrorCode, option_prefix: str) -> str:
-    """What the user can do about the refusal of *request* with *code*, as the end of its text; empty if nothing is
+    """The remedy for the refusal of *request* with *code*, as the end of its text; empty if nothing is
     known.
 
     :param option_prefix: the prefix that the user writes before the names of options.

@@ -74,7 +74,7 @@ class EpochEndOffset(s.Struct):
 
 
 class LeaderIdAndEpoch(s.Struct):
-    """Who leads now; −1 = not known."""
+    """The current leader; −1 = not known."""
 
     leader_id: int = s.field(s.INT32, "12+", default=-1)
     leader_epoch: int = s.field(s.INT32, "12+", default=-1)
@@ -130,7 +130,7 @@ class NodeEndpoint(s.Struct):
 
 
 class FetchResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
-    """What was read; *session_id* 0 = no session was made."""
+    """The records that were read; *session_id* 0 = no session was made."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "7+", ignorable=True)

@@ -1,4 +1,4 @@
-"""What members of groups send: of classic ones, and of those of the consumer protocol (KIP-848, KIP-1082)."""
+"""Requests of members of groups: of classic ones, and of those of the consumer protocol (KIP-848, KIP-1082)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class BatchIndexAndErrorMessage(s.Struct):
 
 
 class LeaderIdAndEpoch(s.Struct):
-    """Who leads now; −1 = not known."""
+    """The current leader; −1 = not known."""
 
     leader_id: int = s.field(s.INT32, "10+", default=-1)
     leader_epoch: int = s.field(s.INT32, "10+", default=-1)

@@ -1,4 +1,4 @@
-"""What transactional producers send (KIP-98, KIP-890): a producer id and epoch, which fences older holders of the same
+"""Requests of transactional producers (KIP-98, KIP-890): a producer id and epoch, which fences earlier ones of the same
 transactional id; the partitions and groups of a transaction; and its end.
 """
 
