@@ -64,7 +64,7 @@ class RecordStaging:
         self._hashes_keys = plugins.built_in is not None and not plugins.built_in.ignore_keys
         # Bound once, because a lookup would cost time for every record.
         self._monotonic_ms, self._wall_ms = context.clock.monotonic_ms, context.clock.wall_ms
-        self._known_topics = topics.known
+        self._cached_topics = topics.cached
         self._append_to_open_batch: Callable[..., FutureRecordMetadata | None] = accumulator.append_to_open_batch
         if config.batch_size_bytes + MAX_RECORD_OVERHEAD_BYTES > min(
             config.max_request_size_bytes, config.buffer_memory_bytes
@@ -98,18 +98,18 @@ class RecordStaging:
         try:
             if type(topic) is not str or partition is not None or timestamp is not None or headers is not NO_HEADERS:
                 written = checked_headers(topic, partition, timestamp, headers)
-            known = self._known_topics.get(topic)
-            if known is None or started_ms >= known.until_ms or partition is not None:
-                known = self._topics.find(topic, partition, started_ms)
+            cached = self._cached_topics.get(topic)
+            if cached is None or started_ms >= cached.until_ms or partition is not None:
+                cached = self._topics.find(topic, partition, started_ms)
             key_bytes, value_bytes = key, value
             if type(value) is not bytes or (key is not None and type(key) is not bytes) or not self._takes_bytes:
                 key_bytes, value_bytes, written = self._serialize(topic, key, value, written)
             if chosen is None:
                 if key_bytes is not None and self._hashes_keys:
                     hash_of = kept_positive_murmur2 if len(key_bytes) <= KEPT_KEY_BYTES else positive_murmur2
-                    chosen = hash_of(key_bytes) % known.partition_count
+                    chosen = hash_of(key_bytes) % cached.partition_count
                 else:
-                    chosen = self._choose_partition(topic, key, key_bytes, value, value_bytes, known.cluster)
+                    chosen = self._choose_partition(topic, key, key_bytes, value, value_bytes, cached.cluster)
             if stamped is None:
                 stamped = self._wall_ms()
             callback = on_delivery
@@ -119,9 +119,9 @@ class RecordStaging:
             if future is None:
                 staged = SerializedRecord(stamped, key_bytes, value_bytes, written, callback)
                 place = TopicPartition(topic, chosen)
-                future, chosen = self._append(place, staged, known.cluster, started_ms, may_move=partition is None)
+                future, chosen = self._append(place, staged, cached.cluster, started_ms, may_move=partition is None)
             if partition is None and self._built_in is not None and (key_bytes is None or not self._hashes_keys):
-                self._built_in.appended(topic, chosen, _sticky_bytes(key_bytes, value_bytes, written), known.cluster)
+                self._built_in.appended(topic, chosen, _sticky_bytes(key_bytes, value_bytes, written), cached.cluster)
             return future
         except Exception as error:
             record = ProducerRecord(topic, value, key, partition, timestamp, headers or NO_HEADERS)

@@ -6,6 +6,7 @@ of the metadata, wakes the sender thread and waits for the result.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -36,18 +37,16 @@ _PATIENCE_FOR_PARTITIONS_MS: Final = 1000
 
 #: How long the records of a topic use the cluster that one of them found, ms: a lookup costs time, and leaders rarely
 #: move.
-_LOOK_MS: Final = 20
+_CHECK_MS: Final = 20
 
 
-class KnownTopic:
+@dataclass(frozen=True, slots=True)
+class CachedTopic:
     """A topic in a cluster that was recently the newest; valid until ``until_ms``."""
 
-    __slots__ = ("cluster", "partition_count", "until_ms")
-
-    def __init__(self, cluster: Cluster, until_ms: int, partition_count: int) -> None:
-        self.cluster = cluster
-        self.until_ms = until_ms
-        self.partition_count = partition_count
+    cluster: Cluster
+    until_ms: int
+    partition_count: int
 
 
 class TopicMetadata:
@@ -65,24 +64,24 @@ class TopicMetadata:
         self._calls = calls
         self._max_block_ms = self._config.max_block_ms
         #: Topics by name as recent records found them, all in the same cluster.
-        self.known: dict[str, KnownTopic] = {}
+        self.cached: dict[str, CachedTopic] = {}
         self._cluster = self._metadata.fetch()
 
-    def find(self, topic: str, partition: int | None, now_ms: int) -> KnownTopic:
+    def find(self, topic: str, partition: int | None, now_ms: int) -> CachedTopic:
         """*topic* in a cluster that contains it (and *partition*), usually as a recent record found it.
 
         :raises ApiError: if it is not known within max.block.ms; the text gives the reason.
         """
-        entry = self.known.get(topic)
+        entry = self.cached.get(topic)
         if entry is not None and now_ms < entry.until_ms and (partition is None or partition < entry.partition_count):
             return entry
         cluster = self.wait_for(topic, partition)
         if cluster is not self._cluster:
             # Old clusters must not be kept alive.
             self._cluster = cluster
-            self.known.clear()
-        until_ms = self._clock.monotonic_ms() + _LOOK_MS
-        entry = self.known[topic] = KnownTopic(cluster, until_ms, cluster.partition_count(topic) or 0)
+            self.cached.clear()
+        until_ms = self._clock.monotonic_ms() + _CHECK_MS
+        entry = self.cached[topic] = CachedTopic(cluster, until_ms, cluster.partition_count(topic) or 0)
         return entry
 
     def wait_for(self, topic: str, partition: int | None = None) -> Cluster:

@@ -285,7 +285,7 @@ def test_metadata_and_memory_share_the_time_to_block() -> None:
         lambda size, max_block_ms: (waited.append(max_block_ms), allocate(size, max_block_ms))[1]
     )
     takes_400_ms_for_metadata(driven)
-    driven.pipeline.topics.known.clear()
+    driven.pipeline.topics.cached.clear()
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
     assert waited[0] == max(waited) == 600
     with pytest.raises(BufferExhaustedError):
