@@ -9,5 +9,4 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def total_size(buffers: Iterable[Buffer]) -> int:
-    """The total size of *buffers* in bytes."""
     return sum([memoryview(buffer).nbytes for buffer in buffers])

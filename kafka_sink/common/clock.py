@@ -43,8 +43,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real clock."""
-
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 

@@ -457,7 +457,6 @@ def _read(entry: ConfigKey, value: Any, shown_as: str, providers: Collection[str
 
 
 def _unusable(config: type[Options], name: str, prefix: str) -> ConfigError:
-    """The error for a name that is not an option of *config*."""
     reason = config.NOT_SUPPORTED.get(name)
     if reason is not None:
         reason = reason.replace("{prefix}", prefix)

@@ -36,7 +36,6 @@ def rendered(metrics: Iterable[Metric], accept: str) -> tuple[str, str]:
 
 
 def prometheus_name(family: Family) -> str:
-    """The name of the samples of *family*."""
     return _word(f"kafka-{family.group}-{family.name}")
 
 

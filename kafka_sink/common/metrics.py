@@ -53,7 +53,6 @@ class Metric(NamedTuple):
 
 
 def families(group: str, meanings: Mapping[str, str]) -> dict[str, Family]:
-    """The families of *group* by name."""
     return {name: Family(group, name, meaning) for name, meaning in meanings.items()}
 
 

@@ -62,7 +62,6 @@ def replaced_by(word: str, text: str) -> str:
 
 
 def referenced_files(text: str) -> Iterator[Path]:
-    """The files that references in *text* name."""
     for match in _REFERENCE.finditer(text):
         path = match["path"] or ""
         if match["provider"] == "file" and path:

@@ -31,7 +31,6 @@ _Get: TypeAlias = Callable[[Any], Any]
 
 
 def struct_writer(kind: type[Struct], version: int, flexible: bool) -> Write:
-    """A writer of *kind* in *version*."""
     steps = tuple(_steps(kind, version, flexible))
     refuse_absent = _absent_check(kind, version)
     write_tags = _tags_writer(kind, version) if flexible else None

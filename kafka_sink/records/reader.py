@@ -59,15 +59,13 @@ class Looking:
     most_record_bytes: int = 2**31 - 1
 
 
+@dataclass(slots=True, eq=False)
 class RecordBatchView:
     """A batch within a larger buffer; nothing is copied or decompressed before :meth:`records`."""
 
-    __slots__ = ("data", "header")
-
-    def __init__(self, header: BatchHeader, data: memoryview) -> None:
-        self.header = header
-        #: The bytes of the batch, including the header.
-        self.data = data
+    header: BatchHeader
+    #: The bytes of the batch, including the header.
+    data: memoryview
 
     @property
     def base_offset(self) -> int:

@@ -172,8 +172,6 @@ class GroupAdmin(Administration):
 
 @dataclass(frozen=True)
 class _GroupRequest(CoordinatorRequest[T]):
-    """A request about one group."""
-
     group_id: str
 
     @property

@@ -22,8 +22,6 @@ Resolver = Callable[[str, int], Sequence[SocketAddress]]
 
 
 class ConnectionState(Enum):
-    """The state of a connection."""
-
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
     CHECKING_API_VERSIONS = "checking API versions"

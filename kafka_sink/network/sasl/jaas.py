@@ -45,7 +45,6 @@ class JaasEntry:
 
     @property
     def mechanisms(self) -> frozenset[str]:
-        """The mechanisms of the module."""
         return frozenset(name for name, each in MECHANISMS.items() if each.module == self.module)
 
 

@@ -121,7 +121,6 @@ def listening_socket(
 
 
 def local_address(sock: Socket) -> SocketAddress:
-    """The local address of *sock*."""
     return SocketAddress.of(sock.family, sock.getsockname())
 
 

@@ -163,7 +163,6 @@ class RequestQueue:
 
     @property
     def head(self) -> QueuedRequest | None:
-        """The next request."""
         return self._entries[0][2] if self._entries else None
 
     def add(self, queued: QueuedRequest) -> None:

@@ -68,8 +68,6 @@ class DescribeAclsRequest(AclFilter, s.RequestBody["DescribeAclsResponse"], vers
 
 
 class AclDescription(s.Struct):
-    """One ACL of a resource."""
-
     principal: str = s.field(s.STRING, "0+")
     host: str = s.field(s.STRING, "0+")
     operation: int = s.field(s.INT8, "0+")
@@ -119,8 +117,6 @@ class DeleteAclsMatchingAcl(s.Struct):
 
 
 class DeleteAclsFilterResult(s.Struct):
-    """The ACLs that matched one filter."""
-
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     matching_acls: list[DeleteAclsMatchingAcl] = s.field(s.Array(DeleteAclsMatchingAcl), "0+")
@@ -182,7 +178,6 @@ def filter_message(kind: type[_Filter], wanted: AclBindingFilter) -> _Filter:
 
 
 def filter_of(message: AclFilter) -> AclBindingFilter:
-    """The filter of a message."""
     return AclBindingFilter(
         principal=message.principal_filter,
         operation=from_code(AclOperation, message.operation),

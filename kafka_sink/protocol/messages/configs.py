@@ -132,8 +132,6 @@ class ListConfigResourcesRequest(s.RequestBody["ListConfigResourcesResponse"], v
 
 
 class ConfigResource(s.Struct):
-    """A resource that has settings."""
-
     resource_name: str = s.field(s.STRING, "0+")
     resource_type: int = s.field(s.INT8, "1+", default=16, ignorable=True)
 

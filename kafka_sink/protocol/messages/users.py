@@ -66,8 +66,6 @@ class CredentialInfo(s.Struct):
 
 
 class DescribeUserScramCredentialsResult(s.Struct):
-    """The mechanisms of one user."""
-
     user: str = s.field(s.STRING, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
