@@ -231,7 +231,9 @@ def list_offsets(
         )
         for topic, group in groupby(partitions, attrgetter("topic"))
     ]
-    return ListOffsetsRequest(replica_id=-1, isolation_level=int(is_stable), topics=topics, timeout_ms=timeout_ms)
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=1 if is_stable else 0, topics=topics, timeout_ms=timeout_ms
+    )
 
 
 def listed_offsets(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, int]]:
