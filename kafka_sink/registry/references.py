@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from kafka_sink.common.bounded import INT32_MAX
 from kafka_sink.common.errors import UnusableSchemaError
 from kafka_sink.formats.bounds import MOST_DEPTH, MOST_SCHEMA_CHARACTERS
 from kafka_sink.formats.schema_text import MOST_REFERENCES, Reference, SchemaText
-
-if TYPE_CHECKING:
-    from kafka_sink.registry.client import RegistryClient
 
 #: The type of a schema that a registry assumes.
 AVRO: Final = "AVRO"
@@ -112,8 +109,16 @@ def _is_number(version: int) -> bool:
     return not isinstance(version, bool) and (0 < version <= INT32_MAX or version == LATEST)
 
 
+class Registry(Protocol):
+    """The questions of :func:`settled`."""
+
+    def register(self, subject: str, schema: SchemaText, kind: str) -> int: ...
+
+    def version_of(self, subject: str, schema: SchemaText, kind: str) -> int: ...
+
+
 def settled(
-    schema: SchemaText, kind: str, registry: RegistryClient, subject_of: Callable[[str], str], *, is_registered: bool
+    schema: SchemaText, kind: str, registry: Registry, subject_of: Callable[[str], str], *, is_registered: bool
 ) -> SchemaText:
     """*schema* with the places of all that it refers to: each schema without one is a version of the subject that
     *subject_of* has for its name, and is registered there first if *is_registered* says so, as Confluent's serializers

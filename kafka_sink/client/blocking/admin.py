@@ -133,6 +133,9 @@ class AdminClient(Administration):
     :raises ConfigError: if an address or a property is invalid.
     """
 
+    #: A public name of this class.
+    close = Administration.close
+
     # -- topics
 
     def create_topic(
