@@ -99,7 +99,6 @@ EXCEPTED: Final = {
             "formats.json.writers",
             "formats.payloads",
             "producer.batching.column_append",
-            "producer.plugins.built_in_partitioner",
             "producer.plugins.partitioner",
             "producer.staging.column_staging",
             "producer.staging.limit_checks:_out_of_time",
