@@ -35,6 +35,8 @@ _CHECKPOINT = (
 )
 _NO_PLACE = "An error is made, and nothing is opened."
 _REPORTS = "Regular files of the folder of the user's option that end as reports do; links are passed over."
+_INTERPRETER = "The interpreter that the user's own environment or session names is looked at; nothing is run."
+_PROCESSES = "Files of the system about the JVM of this session and its children, by their numbers."
 _LOCKS = "A new folder that the system's library makes, and in it names of topics of the user's own tests."
 _BESIDE = "A file beside the job, by a constant name."
 _KEPT = "The demo's own file in its own folder, by an option of the script that runs it."
@@ -117,6 +119,9 @@ PLACES: Final[dict[str, tuple[str, str]]] = {
     "spark_jobs.verify_flights:digest_of_file": (".read_bytes .write_bytes pickle.dumps pickle.loads", _KEPT),
     "spark_jobs.verify_flights:expected_records": (".open", _OPTION),
     "spark_jobs.verify_flights:main": (".read_text", _OPTION),
+    "kafka_sink.spark.format_lookup:_is_own_interpreter": ("shutil.which", _INTERPRETER),
+    "kafka_sink.spark.format_lookup:name_interpreter": ("os.access", _INTERPRETER),
+    "kafka_sink.spark.internals:has_workers.look": (".glob .read_bytes .read_text", _PROCESSES),
     "kafka_sink.testing.__init__:__getattr__": ("importlib.import_module", _MODULE),
     "kafka_sink.testing.plugin:_locked": (".open", _LOCKS),
     "kafka_sink.testing.plugin:pytest_configure_node": ("tempfile.mkdtemp", _LOCKS),
