@@ -7,8 +7,8 @@
 # as 1.0.0.dev1066+g839acf39, and files that are not committed add the moment. Without git it is setup.cfg's.
 # KAFKALITE_URL, or the remote origin, is the repository's page for the links of metadata and README.
 #
-# Prints the paths of the two files. Nothing else is needed to install the package elsewhere:
-# pip install dist/kafkalite-*.whl
+# Prints the paths of the two files; "pip install" takes either of them. The environment that builds them has nothing
+# but what builds: neither PySpark nor what kafkalite needs is downloaded.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 target=${target:-$ROOT/dist}
-ensure_venv build
+ensure_builder
 mkdir -p "$WORK" "$target"
 target=$(cd "$target" && pwd)
 cd "$ROOT"
@@ -39,8 +39,8 @@ url=$(repository_url)
 copy=$(mktemp -d "$WORK/build.XXXXXX")
 trap 'rm -rf "$copy"' EXIT
 "$PYTHON_BIN" -P scripts/build_copy.py "$copy" "$number" ${url:+"$url" "$ref"}
-# Without isolation: setuptools is part of the extra, and is not downloaded again.
-(cd "$copy" && python -m build --no-isolation --outdir "$target" .) </dev/null >"$WORK/build.log" 2>&1 || {
+# Without isolation: setuptools is part of the environment, and is not downloaded again.
+(cd "$copy" && "$PYTHON_BIN" -m build --no-isolation --outdir "$target" .) </dev/null >"$WORK/build.log" 2>&1 || {
     tail -n 20 "$WORK/build.log" >&2
     die "could not build the package; complete log: $WORK/build.log"
 }

@@ -172,8 +172,30 @@ def needs(group):
     for each in groups[group]:
         yield from [each] if isinstance(each, str) else needs(each["include-group"])
 extras = ",".join(["spark", *(name for name in names if name not in groups)])
-print(f"-e .[{extras}]", *dict.fromkeys(each for name in names if name in groups for each in needs(name)), sep="\n")
+checkout = [] if names == ["build"] else [f"-e .[{extras}]"]
+print(*checkout, *dict.fromkeys(each for name in names if name in groups for each in needs(name)), sep="\n")
 PYTHON
+}
+
+# pip_install: what $WORK/requirements.txt lists, and the requirements in the arguments, into the environment.
+pip_install() {
+    # Compiling all modules of all packages takes longer than installing them; Python compiles what it imports.
+    (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-compile --no-input --disable-pip-version-check --use-pep517 \
+        -r "$WORK/requirements.txt" "$@") </dev/null >"$WORK/pip.log" 2>&1 || {
+        tail -n 20 "$WORK/pip.log" >&2
+        die "could not install the packages; complete log: $WORK/pip.log"
+    }
+}
+
+# ensure_builder: create an environment in .work that has the group "build" of pyproject.toml only.
+ensure_builder() {
+    use_environment build
+    venv_is_sound || make_venv
+    mkdir -p "$WORK"
+    requirements_of build >"$WORK/requirements.txt"
+    cmp -s "$WORK/requirements.txt" "$VENV/.kafkalite-build" || {
+        pip_install && cp "$WORK/requirements.txt" "$VENV/.kafkalite-build"
+    }
 }
 
 # ensure_venv [NAME…]: create an environment in .venv with this checkout, PySpark and the extras of setup.cfg or groups of
@@ -194,13 +216,7 @@ ensure_venv() {
         mkdir -p "$WORK"
         # shellcheck disable=SC2086 # several names
         requirements_of ${missing/# core/} >"$WORK/requirements.txt"
-        # Compiling all modules of all packages takes longer than installing them; Python compiles what it imports.
-        (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-compile --no-input --disable-pip-version-check --use-pep517 \
-            -r "$WORK/requirements.txt" ${spark_requirements[@]+"${spark_requirements[@]}"}) \
-            </dev/null >"$WORK/pip.log" 2>&1 || {
-            tail -n 20 "$WORK/pip.log" >&2
-            die "could not install the packages; complete log: $WORK/pip.log"
-        }
+        pip_install ${spark_requirements[@]+"${spark_requirements[@]}"}
         for extra in $missing; do
             printf '%s\n' "$stamp" >"$VENV/.kafkalite-$extra"
         done

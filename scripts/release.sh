@@ -83,14 +83,14 @@ installs() {
         "$trial/bin/python" -m pip check >/dev/null &&
         [ "$("$trial/bin/kafkalite" --version)" = "kafkalite, version $version" ]
 }
-# runs_example: the first Python block of README, with the wheel of $trial; it prints how many rows it wrote.
+# runs_example: the Python block of README, with the wheel of $trial; it prints how many rows it wrote.
 runs_example() {
     (
         cd "$trial"
         unset SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
         sed -n '/^```python/,/^```/{/^```/!p;/^```$/q;}' "$ROOT/README.md" >example.py
         # Not in a pipe, which would end with the first line that is found.
-        bin/python example.py >example.out 2>example.log && grep -q '1,000,000 rows' example.out
+        bin/python example.py >example.out 2>example.log && grep -q '1,000,000 rows written' example.out
     )
 }
 check "the index would take the files" python -m twine check --strict "$target"/kafkalite-*

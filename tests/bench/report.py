@@ -1,5 +1,6 @@
 """The tables and the chart of speed, generated from the last results and never edited manually: speed.md says what was
-measured, README some of it, and the README beside the results what was aimed at.
+measured, tests/figures.json has the medians that README and other pages show, and the README beside the results what
+was aimed at.
 
 ``scripts/bench.sh report`` runs it. A goal without a result is shown as not measured, and a missed goal as missed. A
 ratio is that of the medians; it is followed by the lowest and the highest ratio of the runs, in which the competitors
@@ -18,10 +19,12 @@ from xml.sax.saxutils import escape
 
 from scripts.pages import print_into
 from tests.bench.results import RESULTS, load
+from tests.support import figures
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = ROOT / "README.md"
 PAGE: Final = ROOT / "docs" / "internals" / "speed.md"
+TASKS_PAGE: Final = ROOT / "docs" / "internals" / "performance.md"
 GOALS_PAGE: Final = RESULTS / "README.md"
 CHART: Final = RESULTS / "speed.svg"
 
@@ -41,7 +44,6 @@ class Goal:
     against: str
     goal: str
     measured: Callable[[Results], tuple[str, bool | None]]
-    in_readme: bool = False
 
 
 def _compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], figure: str, of_what: str, shown: str) -> str:
@@ -249,17 +251,10 @@ PARTS: Final[Mapping[str, tuple[Goal, ...]]] = {
             _SPARK,
             "≥ 1.7×",
             _times("spark uncompressed", "kafka", 1.7),
-            in_readme=True,
         ),
         Goal("`df.write`, keyed, uncompressed: client CPU per million rows", _SPARK, "≤ 0.6×", _cpu),
         Goal("`df.write`, keyed, lz4", _SPARK, "≥ 2×", _times("spark lz4", "kafka", 2)),
-        Goal(
-            "`df.write`, keyed, uncompressed",
-            _TUNED,
-            "faster",
-            _times("spark uncompressed", "kafka-tuned", 1),
-            in_readme=True,
-        ),
+        Goal("`df.write`, keyed, uncompressed", _TUNED, "faster", _times("spark uncompressed", "kafka-tuned", 1)),
         Goal("`df.write`, keyed, lz4", _TUNED, "faster", _times("spark lz4", "kafka-tuned", 1)),
         Goal("`df.write`, keyed, zstd", _SPARK, "≥ 2×", _times("spark zstd", "kafka", 2)),
         Goal(
@@ -303,8 +298,8 @@ PARTS: Final[Mapping[str, tuple[Goal, ...]]] = {
         ),
     ),
     "Micro-batches": (
-        Goal("micro-batch of 1,000 rows, 2 tasks", _SPARK, "≤ 1.25×", _stream("stream 2 tasks", 1.25), in_readme=True),
-        Goal("micro-batch of 1,000 rows, 20 tasks", _SPARK, "≤ 1.7×", _stream("stream 20 tasks", 1.7), in_readme=True),
+        Goal("micro-batch of 1,000 rows, 2 tasks", _SPARK, "≤ 1.25×", _stream("stream 2 tasks", 1.25)),
+        Goal("micro-batch of 1,000 rows, 20 tasks", _SPARK, "≤ 1.7×", _stream("stream 20 tasks", 1.7)),
         Goal(
             "micro-batch of 1,000 rows, 20 tasks, over SASL_SSL",
             f"{_SPARK}, over SASL_SSL",
@@ -422,10 +417,57 @@ def readers_tables(found: Results) -> str:
     return _with_origin(lines[:-1], used)
 
 
-def summary(found: Results) -> str:
-    """What README shows, as Markdown."""
-    used = _Used(found)
-    return _with_origin(list(_readers_lines([goal for goal in GOALS if goal.in_readme], used)), used)
+def medians(found: Results) -> dict[str, Any]:
+    """What README and the page of costs show, for ``tests/figures.json``: rows a second, and ms of a micro-batch of
+    1,000 rows by its number of tasks, of each sink."""
+    rows = found["spark uncompressed"]
+    batches = {tasks: found[f"stream {tasks} tasks"] for tasks in (2, 20)}
+    return {
+        "rows_per_s": {sink: rows["sinks"][sink]["rows_per_s"] for sink in ("kafkalite", "kafka", "kafka-tuned")},
+        "batch_ms": {
+            str(tasks): {
+                sink: batch["streams"][sink]["p50_ms"] for sink in ("kafkalite", "kafka", "null", "null-tuned")
+            }
+            for tasks, batch in batches.items()
+        },
+        "commits": dict(sorted({result["commit"]: result["date"] for result in (rows, *batches.values())}.items())),
+        "machine": rows["machine"],
+    }
+
+
+def summary(speed: Mapping[str, Any]) -> str:
+    """The two figures of README, as Markdown."""
+    rows, batch = speed["rows_per_s"], speed["batch_ms"]["2"]
+    measured = ", ".join(f"commit {commit} of {date}" for commit, date in speed["commits"].items())
+    tuned = f"{_rate(rows['kafka'])}; tuned {_rate(rows['kafka-tuned'])}"
+    return "\n".join(
+        [
+            "| median | kafkalite | Spark's own sink |",
+            "| --- | --- | --- |",
+            f"| rows per second of `df.write`, keyed, uncompressed | {_rate(rows['kafkalite'])} | {tuned} |",
+            f"| micro-batch of 1,000 rows in 2 tasks | {_whole_ms(batch['kafkalite'])} | {_whole_ms(batch['kafka'])} |",
+            "",
+            f"{speed['machine']}; {measured}.",
+            "[All figures](docs/internals/speed.md), and what each task of a micro-batch costs.",
+            "",
+        ]
+    )
+
+
+def costs_of_a_task(speed: Mapping[str, Any]) -> str:
+    """What a task adds to a micro-batch, from 2 to 20 tasks, as Markdown."""
+    few, many = speed["batch_ms"]["2"], speed["batch_ms"]["20"]
+    names = {
+        "kafkalite": "kafkalite",
+        "kafka": "Spark's own sink",
+        "null-tuned": "a Python sink that does nothing, tuned (`tunePythonWorkers`)",
+        "null": "a Python sink that does nothing",
+    }
+    lines = ["| sink | a micro-batch of 2 tasks | of 20 tasks | each further task |", "| --- | --- | --- | --- |"]
+    for sink, name in names.items():
+        each = _ms((many[sink] - few[sink]) / 18)
+        lines.append(f"| {name} | {_whole_ms(few[sink])} | {_whole_ms(many[sink])} | {each} |")
+    return "\n".join(lines) + "\n"
 
 
 def _readers_lines(goals: Iterable[Goal], used: _Used) -> Iterator[str]:
@@ -528,7 +570,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     found = load(parser.parse_args().results)
-    for page, lines in ((PAGE, readers_tables(found)), (README, summary(found)), (GOALS_PAGE, goals_table(found))):
+    figures.save_speed(medians(found))
+    print_into(README, "speed", summary(figures.load().speed))
+    print_into(TASKS_PAGE, "tasks", costs_of_a_task(figures.load().speed))
+    for page, lines in ((PAGE, readers_tables(found)), (GOALS_PAGE, goals_table(found))):
         print_into(page, "speed", lines)
     drawn = chart(found)
     if drawn is not None:

@@ -2,7 +2,7 @@
 
 A test that proves a way says so: ``@pytest.mark.way(ATOMIC)``. ``scripts/test.sh --spark V`` runs these tests on
 another version of Spark and adds what it found to .work/ways.json, of which tests/ways.json is a copy.
-``scripts/test.sh --ways`` writes it into the tables of docs/versions.md and README.
+``scripts/test.sh --ways`` writes it into the table of docs/versions.md.
 """
 
 from __future__ import annotations
@@ -40,21 +40,12 @@ WAYS: Final = (
     CONNECT,
 )
 
-#: README's columns.
-_IN_README: Final = {
-    '`format("kafkalite")`': (DF_WRITE,),
-    "as a stream": (AT_LEAST_ONCE_STREAM, EXACTLY_ONCE_STREAM),
-    "`kafka_sink.write`, `foreach_batch`": (AT_LEAST_ONCE, ATOMIC, PARALLEL, FOREACH_BATCH),
-    "Spark Connect": (CONNECT,),
-}
-
 #: The name under which a test's report carries its ways.
 PROPERTY: Final = "way"
 
 ROOT: Final = Path(__file__).parents[2]
 RECORDED: Final = ROOT / "tests" / "ways.json"
 PAGE: Final = ROOT / "docs" / "versions.md"
-README: Final = ROOT / "README.md"
 
 
 @dataclass
@@ -156,31 +147,13 @@ def table(runs: Iterable[Run]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def summary(runs: Iterable[Run]) -> str:
-    """README's table: the same without the numbers of tests."""
-    lines = [["Spark", "Python", *_IN_README], ["---"] * (len(_IN_README) + 2)]
-    for run in runs:
-        python = run.python.rpartition(".")[0]
-        lines.append([run.spark, python, *(_together(run, ways) for ways in _IN_README.values())])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _together(run: Run, ways: Iterable[str]) -> str:
-    cells = [run.cells[way] for way in ways]
-    if all(cell.passed and not cell.failed for cell in cells):
-        return "✓"
-    needs = {need for cell in cells for need in cell.needs if not cell.passed}
-    return ", ".join(sorted(needs)) if needs and not any(cell.failed for cell in cells) else "**not whole**"
-
-
 def write(runs: list[Run]) -> None:
-    """Put the tables into docs/versions.md and README.md."""
-    for page, lines in ((PAGE, table(runs)), (README, summary(runs))):
-        print_into(page, "ways", f"{lines}\n")
+    """Put the table into docs/versions.md."""
+    print_into(PAGE, "ways", f"{table(runs)}\n")
 
 
 def main() -> None:
-    description = "Put the tables of the ways to write into docs/versions.md and README.md."
+    description = "Put the table of the ways to write into docs/versions.md."
     parser = argparse.ArgumentParser(prog="scripts/test.sh --ways", description=description)
     parser.add_argument("file", nargs="?", type=Path, default=RECORDED, help="default: tests/ways.json")
     write(load(parser.parse_args().file))
