@@ -8,7 +8,7 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Final
 
-from docutils.nodes import document, raw
+from docutils.nodes import Text, document, raw, reference
 from sphinx.application import Sphinx
 
 project = "kafkalite"
@@ -84,6 +84,13 @@ def _note_anchors(app: Sphinx, doctree: document) -> None:
         slugs.update({name: (None, name, name) for name in re.findall(r'<a id="([^"]+)">', node.astext())})
 
 
+def _unlink_placeholders(app: Sphinx, doctree: document) -> None:
+    """A placeholder in the help of a command, such as HOST:PORT, is no address, although it has the form of one."""
+    for link in list(doctree.findall(reference)):
+        if re.match(r"[A-Z]+:", link.get("refuri", "")):
+            link.replace_self(Text(link.astext()))
+
+
 def _write_llms_txt(app: Sphinx, error: Exception | None) -> None:
     """List the pages for language models, as https://llmstxt.org describes."""
     if error is None and app.builder.name == "html":
@@ -97,4 +104,5 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _link_to_pages)
     app.connect("include-read", _link_from_included)
     app.connect("doctree-read", _note_anchors)
+    app.connect("doctree-read", _unlink_placeholders)
     app.connect("build-finished", _write_llms_txt)

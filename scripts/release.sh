@@ -7,8 +7,9 @@
 # Checks that the tree is clean; that VERSION is the one of setup.cfg and of CITATION.cff and has a section with a date
 # in CHANGELOG.md (a release candidate, 1.0.0rc1, may have that of its release, without a date); that all tests pass
 # (unless --no-tests) and the site is built. Builds the files of the release into dist/VERSION and checks them (twine,
-# check-wheel-contents), installs the wheel with each extra into an empty environment, runs the example of README there,
-# and writes the notes of the release from CHANGELOG.md. --check stops after what needs no tests and builds nothing.
+# check-wheel-contents), installs the wheel with each extra into an empty environment, lists what pip installed with it
+# as a software bill of materials (CycloneDX), runs the example of README there, and writes the notes of the release from
+# CHANGELOG.md. --check stops after what needs no tests and builds nothing.
 # KAFKALITE_URL is the repository's page, if it is not the remote origin.
 
 # shellcheck source=scripts/lib.sh
@@ -83,6 +84,10 @@ installs() {
         "$trial/bin/python" -m pip check >/dev/null &&
         [ "$("$trial/bin/kafkalite" --version)" = "kafkalite, version $version" ]
 }
+# lists_packages: what pip has installed with the wheel, and under which licences.
+lists_packages() {
+    python -m cyclonedx_py environment --output-reproducible -o "$target/kafkalite-$version.cdx.json" "$trial/bin/python"
+}
 # runs_example: the Python block of README, with the wheel of $trial; it prints how many rows it wrote.
 runs_example() {
     (
@@ -93,9 +98,10 @@ runs_example() {
         bin/python example.py >example.out 2>example.log && grep -q '1,000,000 rows written' example.out
     )
 }
-check "the index would take the files" python -m twine check --strict "$target"/kafkalite-*
+check "the index would take the files" python -m twine check --strict "$wheel" "$target"/*.tar.gz
 check "the wheel has what belongs into it" check-wheel-contents --config "$ROOT/pyproject.toml" "$wheel"
 check "the wheel can be installed" installs ""
+check "the bill of materials lists what is installed" lists_packages
 for extra in $("$PYTHON_BIN" -P -c '
 import configparser
 parser = configparser.ConfigParser()
@@ -117,7 +123,7 @@ printf '  [ ] %s\n' \
     "the long run: scripts/test.sh --long, and the versions of Spark: scripts/test.sh --spark V" \
     "python -m tests.golden.make_state tests/golden/state/$version.json: the state that later versions have to read" \
     "git tag -s v$version -m 'kafkalite $version' && git push origin v$version" \
-    "python -m twine upload ${target#"$ROOT/"}/kafkalite-*" \
-    "a release on the code-hosting site with NOTES.md and SHA256SUMS" \
+    "python -m twine upload ${target#"$ROOT/"}/*.whl ${target#"$ROOT/"}/*.tar.gz" \
+    "a release on the code-hosting site with NOTES.md, kafkalite-$version.cdx.json and SHA256SUMS" \
     "pip install kafkalite==$version in an empty environment" \
     "a new section [Unreleased] in CHANGELOG.md, and the next version in setup.cfg"

@@ -16,8 +16,8 @@
 #   --spark V [--python P]   only tests/spark (or the given tests) and the batch job of the demo, with this version of
 #                 PySpark (3.5, 4.0.5, …) and of Python, in an environment of its own in .work; tests of features that V
 #                 lacks are skipped with the reason. Adds what it found to .work/ways.json
-#   --ways [FILE] run no tests: write the tables of the ways to write by version of Spark (tests/ways.json) into
-#                 docs/versions.md and README.md
+#   --ways [FILE] run no tests: write the table of the ways to write by version of Spark (tests/ways.json) into
+#                 docs/versions.md
 #   --yarn        only the commands of docs/clusters.md on Hadoop's own YARN cluster for tests, in both deploy modes, while a
 #                 container is killed; downloads 65 MB of jars once, and the packages of the page's environment
 #   --matrix      only the complete matrix: each security with each write path, with and without compression, to both

@@ -214,7 +214,7 @@ class EmbeddedCluster:
         self._cluster.delete_topic(name)
 
     def create_acls(self, acls: Sequence[AclBinding]) -> None:
-        """Add *acls*, whoever may do what; those that exist already stay as they are.
+        """Add *acls*; existing ones stay as they are.
 
         They are enforced if ``authorizer.class.name`` is configured.
 

@@ -594,7 +594,7 @@ class TooManyBadRowsError(SinkWriteError):
 class CancelledWriteError(KafkaError):
     """Somebody else has cancelled the Spark job of a write: its group, stage or tag, all jobs, or Spark was stopped."""
 
-    remedy = "the text says what stays in the topic; [Stopping a write](batch.md#stopping-a-write)"
+    remedy = "the text says what stays in the topic; [Stop a write](batch.md#stop-a-write)"
 
 
 _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {

@@ -395,8 +395,7 @@ class KafkaProducer:
         """Commit *offsets* (of the next record to read) of a consumer group with the transaction, and wait for the
         result.
 
-        With a complete :class:`ConsumerGroupMetadata`, the coordinator refuses a member that the group has removed
-        meanwhile.
+        With a complete :class:`ConsumerGroupMetadata`, the coordinator refuses a member that the group has removed.
 
         :raises TransactionAbortableError: if the offsets were refused; the transaction can only be aborted.
         :raises KafkaTimeoutError: if there is no result after *timeout* seconds (max.block.ms by default); abort

@@ -315,7 +315,7 @@ def _server(url: str) -> Server:
     except ValueError:
         raise ConfigError.of(
             URL,
-            ": the value is not an address; expected https://host:port, with what is special in a user or "
+            ": the value is not an address; expected https://host:port, with special characters of user and "
             "password URL-encoded (%2F for /)",
         ) from None
 

@@ -160,7 +160,7 @@ class SinkProgress(_Write):
 @dataclass(frozen=True)
 class WriteReport:
     """The result of a write. *decision* is ``written``; ``skipped`` if the version was already committed; or ``older``
-    if a later one was, and nothing tells whether this one ever was: its rows may not be in Kafka.
+    if a later one was, and it is unknown whether this one ever was: its rows may not be in Kafka.
 
     *bad_rows* could not be written, and were dropped or are dead letters (option onBadRow); *rows* does not count them.
     *attempts* counts the attempts of the whole batch. Times in ms: *elapsed_ms* is the total time, *commit_ms* the time

@@ -295,7 +295,8 @@ def _text(name: str, value: Any) -> str:
     remedy = "join its parts with commas" if isinstance(value, list | tuple | set) else "convert it to text"
     raise ConfigError.of(
         name,
-        f": a value of the type {type(value).__name__} is not taken, expected text, a number, True or False; {remedy}",
+        f": a value of the type {type(value).__name__} is not accepted, expected text, a number, True or False; "
+        f"{remedy}",
     )
 
 

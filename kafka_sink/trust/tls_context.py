@@ -58,7 +58,7 @@ class TlsContexts:
         if not config.checks_names:
             self._log.warning(
                 "%sssl.endpoint.identification.algorithm is empty: a certificate for any host name is accepted, so "
-                "whoever has a certificate of a trusted authority can pose as the server; set it to https",
+                "every owner of a certificate of a trusted authority can pose as the server; set it to https",
                 prefix,
             )
 

@@ -89,7 +89,7 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
             (),
         ),
         ("pyspark_kafkalite", ("spark",), ()),
-        ("scripts", ("spark",), ()),
+        ("scripts", ("spark",), ("test",)),
         ("spark_jobs", ("spark",), ("demo",)),
         ("tests", ("kerberos",), ("test",)),
     ],
@@ -120,3 +120,11 @@ def test_environment_for_clusters_has_what_setup_cfg_requires() -> None:
     packed = re.findall(r'"(\S+[<>=]\S+)"', (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8"))
     assert set(packed) <= set(lines)
     assert names("\n".join(packed)) == named() | {"venv-pack"}
+
+
+def test_each_package_of_users_has_its_licence_on_the_page() -> None:
+    extras = configparser.ConfigParser()
+    extras.read(ROOT / "setup.cfg", encoding="utf-8")
+    page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8").partition("## Dependencies and licences")[2]
+    listed = {normal(name) for name in re.findall(r"^\| ([\w-]+) \| (?:always|`\[)", page, re.MULTILINE)}
+    assert listed == named(*extras["options.extras_require"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import SinkOptions
 from scripts.error_table import error_tables
 from scripts.pages import printed
+from tests.support.browser import browser
 from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -34,12 +36,42 @@ OF_COMMANDS = {"InputTooLongError"}
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
-@pytest.mark.behaviour("Documentation", "The site is built without a warning; links between pages lead somewhere")
-def test_the_site_is_built_without_warnings(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-b", "html", str(DOCS), str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-b", "html", str(DOCS), str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "tutorial.html" in (tmp_path / "llms.txt").read_text()
+    return folder
+
+
+@pytest.mark.behaviour(
+    "Documentation", "The site is built without a warning; it has a search, a dark style, sound links"
+)
+def test_the_site_has_a_search_both_styles_and_sound_links(site: Path) -> None:
+    assert "tutorial.html" in (site / "llms.txt").read_text()
+    assert (site / "search.html").is_file() and "streaming" in (site / "searchindex.js").read_text()
+    assert "prefers-color-scheme:dark" in "".join(css.read_text() for css in site.rglob("furo*.css"))
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html") if "_static" not in page.parts}
+    anchors = {page: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for page, text in pages.items()}
+    broken = []
+    for page, text in pages.items():
+        for link in re.findall(r'\b(?:href|src)="(?![a-z]+:|//)([^"?]+)', text):
+            file, _, anchor = link.partition("#")
+            target = (page.parent / file).resolve() if file else page
+            if not target.exists() or (anchor and target in anchors and anchor not in anchors[target]):
+                broken.append((page.name, link))
+    assert broken == []
+
+
+@pytest.mark.skipif(not shutil.which("chromedriver"), reason="no browser: the package chromium-driver is missing")
+def test_pages_of_the_site_fit_into_400_pixels(site: Path) -> None:
+    pages = ("index", "tutorial", "streaming", "options", "versions", "security", "internals/speed")
+    with browser(400, 800) as running:
+        for page in pages:
+            running.get((site / f"{page}.html").as_uri())
+            assert running.execute_script("return document.documentElement.scrollWidth") <= 400, page
 
 
 @pytest.mark.behaviour("Documentation", "Every error that users see has a cause and a remedy in docs/errors.md")
@@ -103,7 +135,7 @@ CONTEXT = click.Context(cli)
 def unknown_words(words: list[str]) -> list[str]:
     """Those of *words*, a command line of kafkalite, that are no command or no option of it."""
     commands: list[click.Command] = [cli]
-    while words and isinstance(group := commands[0], click.Group):
+    while words and not words[0].startswith("-") and isinstance(group := commands[0], click.Group):
         names, words = words[0].split("|"), words[1:]
         # Of "list|create" each has to exist.
         found = [
@@ -118,7 +150,7 @@ def unknown_words(words: list[str]) -> list[str]:
 
 @pytest.mark.behaviour("Documentation", "Each cell of the comparison with other clients has a test of ours")
 def test_each_cell_beside_other_clients_has_a_test() -> None:
-    section = (DOCS / "security.md").read_text().partition("## Beside other clients")[2].partition("\n## ")[0]
+    section = (DOCS / "security.md").read_text().partition("## Comparison with other clients")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
     tests = re.findall(r"^test_\w+$", section, re.MULTILINE)
     declared = {
@@ -178,7 +210,7 @@ def test_defaults_on_the_pages_are_those_of_the_code() -> None:
 OF_OTHERS = {"ModuleNotFoundError: No module named 'kafka_sink'"}
 #: Types, code and commands, which are no texts of errors.
 NO_TEXT = re.compile(r"^(?:array of|map of|interval day|kafkalite|pip|spark-submit|python|--)|[=(){}/$<>]")
-WITH_TEXTS = ("limits", "troubleshooting", "monitoring", "permissions", "clusters", "errors")
+WITH_TEXTS: tuple[str, ...] = ("limits", "troubleshooting", "monitoring", "permissions", "clusters", "errors")
 WITH_TEXTS += ("dead-letters", "ui", "streaming", "batch")
 
 

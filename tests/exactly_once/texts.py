@@ -136,7 +136,7 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "has an `app_id` of its own": ("test_one_app_id_twice_within_a_batch_is_refused",),
     "With a checkpoint that is exactly one batch old": ("test_last_batch_again_is_skipped_or_refused_with_other_rows",),
     "without losing or repeating its last batch": ("test_sink_without_progress_goes_on_as_told",),
-    "rows of a void batch never become visible, rows of a committed one do": (
+    "rows of a discarded batch never become visible, rows of a committed one do": (
         "test_lost_abort_is_not_turned_into_a_commit",
         "test_lost_commit_is_written_again_before_anything_else",
     ),

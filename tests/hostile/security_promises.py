@@ -86,7 +86,7 @@ PAGE: Final[dict[str, tuple[str, ...]]] = {
     "A text of a registry is cut to 1,500 characters": (
         "hostile/test_bounds.py::test_a_text_of_a_registry_is_as_long_as_the_page_says",
     ),
-    "it creates 10,000 partitions at most": ("hostile/test_bounds.py::test_a_request_creates_what_the_page_says",),
+    "creates 10,000 partitions at most": ("hostile/test_bounds.py::test_a_request_creates_what_the_page_says",),
     "its body 4 MiB": ("hostile/test_bounds.py::test_bodies_and_reports_are_as_large_as_the_page_says",),
     "a line of 16 MiB, numbers of 64 bits, an error of 2,000 characters": (
         "hostile/test_bounds.py::test_bodies_and_reports_are_as_large_as_the_page_says",
@@ -182,7 +182,7 @@ PAGE: Final[dict[str, tuple[str, ...]]] = {
 
 #: Of docs/security.md, which test_security_page.py runs besides.
 RECIPES: Final[dict[str, tuple[str, ...]]] = {
-    "What a reference stands for is not searched for further references": (
+    "does not search the value for further references": (
         "unit/common/test_references.py::test_a_reference_stands_for_what_it_does_in_java",
     ),
     "by default all three, and none if it is empty": (
@@ -203,7 +203,7 @@ RECIPES: Final[dict[str, tuple[str, ...]]] = {
     "are tried again for `sasl.login.retry.backoff.max.ms`": (
         "integration/test_token_endpoint.py::test_passing_trouble_is_tried_again",
     ),
-    "After a failure nobody asks for 10 s": (
+    "After a failure the client waits 10 s": (
         "unit/http/test_token_login.py::test_wrong_secret_is_asked_once_in_ten_seconds",
     ),
     "`http://` is only accepted for this machine, redirects are not followed": (
@@ -215,7 +215,8 @@ RECIPES: Final[dict[str, tuple[str, ...]]] = {
 #: Sentences of SECURITY.md with a number or a "not" that promise nothing about what the code does: advice, what is not
 #: trusted, and what is told of Spark, of the scripts and of releases.
 NO_PROMISES: Final = (
-    "and not in a public issue",
+    "Report it privately, not in a public issue",
+    "If its host has no such page, open an issue that contains only the sentence",
     "the configuration without secrets",
     "Only the latest release gets corrections",
     "not trusted with",

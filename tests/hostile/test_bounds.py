@@ -141,7 +141,7 @@ def test_a_text_of_a_registry_is_as_long_as_the_page_says() -> None:
 
 
 def test_a_request_creates_what_the_page_says() -> None:
-    assert "it creates 10,000 partitions at most" in PAGE
+    assert "creates 10,000 partitions at most" in PAGE
     node = BrokerNode()
     for partitions, code in ((10_001, ErrorCode.POLICY_VIOLATION), (10_000, ErrorCode.NONE)):
         topics = [CreatableTopic("a", partitions - 5_000, 1), CreatableTopic("b", 5_000, 1)]

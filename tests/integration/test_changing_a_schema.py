@@ -47,14 +47,14 @@ PRICE = field("price", FloatType())
 
 #: By the first cell of a row: the columns before and after.
 CHANGES: Mapping[str, tuple[list[StructField], list[StructField]]] = {
-    "a nullable column more, at the end": ([ID, CUSTOMER], [ID, CUSTOMER, NOTE]),
-    "a nullable column more, in between": ([ID, CUSTOMER, AMOUNT], [ID, CUSTOMER, NOTE, AMOUNT]),
-    "a column more that is never null": ([ID, CUSTOMER], [ID, CUSTOMER, AMOUNT]),
-    "a nullable column less, the last one": ([ID, CUSTOMER, NOTE], [ID, CUSTOMER]),
-    "a nullable column less, in between": ([ID, CUSTOMER, AMOUNT], [ID, AMOUNT]),
-    "a column less that is never null": ([ID, CUSTOMER, AMOUNT], [ID, CUSTOMER]),
-    "a nullable column renamed": ([ID, CUSTOMER], [ID, field("client", StringType(), nullable=True)]),
-    "a column renamed that is never null": ([ID, AMOUNT], [ID, field("total", IntegerType())]),
+    "add a nullable column at the end": ([ID, CUSTOMER], [ID, CUSTOMER, NOTE]),
+    "add a nullable column (not last)": ([ID, CUSTOMER, AMOUNT], [ID, CUSTOMER, NOTE, AMOUNT]),
+    "add a column that is never null": ([ID, CUSTOMER], [ID, CUSTOMER, AMOUNT]),
+    "drop the last column, nullable": ([ID, CUSTOMER, NOTE], [ID, CUSTOMER]),
+    "drop a nullable column (not last)": ([ID, CUSTOMER, AMOUNT], [ID, AMOUNT]),
+    "drop a column that is never null": ([ID, CUSTOMER, AMOUNT], [ID, CUSTOMER]),
+    "rename a nullable column": ([ID, CUSTOMER], [ID, field("client", StringType(), nullable=True)]),
+    "rename a column that is never null": ([ID, AMOUNT], [ID, field("total", IntegerType())]),
     "`int` to `bigint`": ([ID, AMOUNT], [ID, field("amount", LongType())]),
     "`int` to `double`": ([ID, AMOUNT], [ID, field("amount", DoubleType())]),
     "`float` to `double`": ([ID, PRICE], [ID, field("price", DoubleType())]),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import kafka_sink
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.consumer.log_reader import LogReader
 from tests.support.pages import block
@@ -52,3 +53,43 @@ def test_page_of_dead_letters_reads_them_back(
     printed = capsys.readouterr().out
     assert re.search(r"\|NULL\|3 +\|invalid-partition\|row 3 of this task ", printed), printed
     assert re.search(r"\|invalid-partition\|partition\| +1\|", printed), printed
+
+
+@pytest.mark.behaviour("Documentation", "The writes on the pages run as they stand there")
+@pytest.mark.parametrize(
+    ("page", "having"),
+    [("batch", "1_000_000"), ("options", "topicPartitions"), ("errors", "is_permanent"), ("api", "__version__")],
+)
+def test_example_of_a_page_runs(page: str, having: str, spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    code = block(ROOT / "docs" / f"{page}.md", having)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": f"page-{page}"}
+    names = {"df": spark.range(ROWS).selectExpr("cast(id as string) as value"), "options": options}
+    # The program finds the session of the tests, as in a notebook where one runs.
+    exec(code.replace("broker:9092", cluster.bootstrap_servers), {**names, "spark": spark, "kafka_sink": kafka_sink})
+
+
+@pytest.mark.behaviour("Documentation", "The writes on the pages run as they stand there")
+@pytest.mark.parametrize(("page", "having"), [("streaming", "query = ("), ("from-spark", "the name of the sink")])
+def test_stream_of_a_page_writes_its_rows(
+    page: str, having: str, spark: SparkSession, cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.csv").write_text("k,1\nk,2\n")
+    topic = f"page-{page}"
+    cluster.create_topic(topic)
+    rows = spark.readStream.schema("key string, value string").csv(str(tmp_path / "in"))
+    code = block(ROOT / "docs" / f"{page}.md", having)
+    for ours, theirs in {
+        "broker:9092": cluster.bootstrap_servers,
+        '"topic", "orders"': f'"topic", "{topic}"',
+        "orders-sink": topic,
+        "/data/orders-checkpoint": str(tmp_path / "checkpoint"),
+    }.items():
+        code = code.replace(ours, theirs)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic}
+    exec(code, {"orders": rows, "df": rows, "options": options})
+    (query,) = spark.streams.active
+    query.processAllAvailable()
+    query.stop()
+    with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
+        assert sorted(record.value or b"" for record in reader.read(topic)) == [b"1", b"2"]

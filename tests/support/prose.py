@@ -25,7 +25,6 @@ INSTEAD: Final = {
     r"in one sentence": "with an error",
     r"brings? along": "contains, ships",
     r"meanwhile": "during that time, at the same time",
-    r"beside(?:s)? (?:the|it|this|Spark|them)": "next to, with, compared with",
 }
 _QUESTION: Final = re.compile(r"^(?:What|Who|Whoever|Which|How|When|Where|Why)\b")
 _CLAUSE: Final = re.compile(r"^(?:What|Whoever|Who)\b")
@@ -71,7 +70,7 @@ def faults(page: str) -> Iterator[str]:
         if _QUESTION.match(heading):
             yield f"heading {heading!r}: a noun or an imperative"
     for sentence in sentences(page):
-        if _CLAUSE.match(sentence) and not sentence.endswith("?"):
+        if _CLAUSE.match(sentence) and len(sentence.split()) > 3 and not sentence.endswith("?"):
             yield f"a clause as the subject: {sentence[:80]!r}"
         for pattern, instead in INSTEAD.items():
             if found := re.search(rf"\b{pattern}\b", sentence, re.IGNORECASE):

@@ -127,7 +127,7 @@ class KeptSchemas(Generic[T]):
             with schema_boundary("schema"):
                 return len(schema.text) + sum(map(len, schema.others().values())), self._made(schema)
         except RegistryUnavailableError as error:
-            _log.warning("schemas are not asked for again for %d s: %s", _PAUSE_MS // 1000, error)
+            _log.warning("the next request for a schema follows after %d s: %s", _PAUSE_MS // 1000, error)
             raise self._refuse(None, "its schema is not known", error) from None
         except (RegistryError, FormatError) as error:
             raise self._refuse(schema_id, f"schema {schema_id} cannot be used", error) from None

@@ -120,7 +120,7 @@ class Matching:
                 "make it flatter"
             )
         if schema is False:
-            raise _MisfitError(f"column '{path}' has a place in the JSON Schema that takes no value; drop the column")
+            raise _MisfitError(f"column '{path}': the JSON Schema allows no value here; drop the column")
         if schema is True:
             return []
         written, wanted = _json_type(kind), schema.get("type", ())

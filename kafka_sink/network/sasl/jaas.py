@@ -108,6 +108,6 @@ def _options(option: str, tokens: Iterator[_Token]) -> dict[str, str]:
     raise ConfigError.of(
         option,
         f': malformed after {len(options)} options, expected name="value" in one line, with \\" for '
-        "quotes and \\\\ for a backslash in it; what has others than letters, digits and . - _ $ must be in quotes, "
+        "quotes and \\\\ for a backslash in it; a value needs quotes unless it has letters, digits and . - _ $ only, "
         "and the line ends with one ;",
     )

@@ -149,9 +149,9 @@ def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     rows, others = total_of(outcomes).rows_acked, len(messages) - len(outcomes)
     stays = [f"the {rows:,} rows of {len(outcomes)} finished tasks"] if rows else []
     if others:
-        stays.append(f"what {others} unfinished tasks had acknowledged, if anything (the errors of tasks say it)")
+        stays.append(f"acknowledged rows of {others} unfinished tasks, if any (the errors of tasks count them)")
     _log.warning(
-        "the write did not complete: a task failed, or it was stopped. What stays in the topics, and is there twice if "
-        "the write is repeated: %s",
-        " and ".join(stays) or "nothing",
+        "the write did not complete: a task failed, or it was stopped. These rows stay in the topics, and are there "
+        "twice if the write is repeated: %s",
+        " and ".join(stays) or "none",
     )

@@ -61,20 +61,20 @@ def test_abort_says_what_stays_and_never_raises(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         make_writer().abort([make_commit(0, 10, 10), None])
     assert "a task failed, or it was stopped" in caplog.text
-    assert "the 10 rows of 1 finished tasks and what 1 unfinished tasks had acknowledged, if anything" in caplog.text
+    assert "the 10 rows of 1 finished tasks and acknowledged rows of 1 unfinished tasks, if any" in caplog.text
 
 
 def test_abort_of_tasks_that_wrote_nothing_names_no_rows(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_writer().abort([make_commit(0, 0, 0)])
-    assert "if the write is repeated: nothing" in caplog.text
+    assert "if the write is repeated: none" in caplog.text
 
 
 def test_abort_of_a_stopped_query_claims_no_rows(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_writer().abort([None, None])
     assert "the write failed" not in caplog.text
-    assert "is repeated: what 2 unfinished tasks had acknowledged, if anything" in caplog.text
+    assert "is repeated: acknowledged rows of 2 unfinished tasks, if any" in caplog.text
 
 
 def test_abort_after_all_tasks_names_no_other_rows(caplog: pytest.LogCaptureFixture) -> None:

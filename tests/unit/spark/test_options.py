@@ -491,8 +491,14 @@ ENTRANCES: Mapping[str, Callable[[Any], object]] = {
 @with_each("entrance", ENTRANCES.values())
 def test_other_types_are_refused_by_name(entrance: Callable[[Any], object]) -> None:
     for wrong, text in (
-        ({"topic": ["s3cr3t"]}, "option topic: a value of the type list is not taken, .*; join its parts with commas"),
-        ({"topic": b"s3cr3t"}, "option topic: a value of the type bytes is not taken, expected text, a number, True"),
+        (
+            {"topic": ["s3cr3t"]},
+            "option topic: a value of the type list is not accepted, .*; join its parts with commas",
+        ),
+        (
+            {"topic": b"s3cr3t"},
+            "option topic: a value of the type bytes is not accepted, expected text, a number, True",
+        ),
         ({5: "s3cr3t"}, r"the name of an option must be str, got int \(5\)"),
     ):
         with pytest.raises(ConfigError, match=text) as caught:
@@ -504,4 +510,4 @@ def test_other_types_are_refused_by_name(entrance: Callable[[Any], object]) -> N
 
 def test_a_check_finds_other_types() -> None:
     (found,) = check(NO_SPARK, {"topic": ["t"]}).findings  # type: ignore[dict-item]
-    assert (found.step, "option topic: a value of the type list is not taken" in found.found) == ("options", True)
+    assert (found.step, "option topic: a value of the type list is not accepted" in found.found) == ("options", True)
