@@ -26,13 +26,32 @@ FORMATS: Final = (AVRO, JSON, PROTOBUF)
 
 
 @dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """The settings of Spark's session that change what ``to_json`` and ``to_avro`` write, with Spark 4's defaults.
+
+    *ignores_null_fields* is ``spark.sql.jsonGenerator.ignoreNullFields``, *keeps_null_of_defaults*
+    ``spark.sql.jsonGenerator.writeNullIfWithDefaultValue``, *time_parser* ``spark.sql.legacy.timeParserPolicy``, and
+    *rebase* ``spark.sql.avro.datetimeRebaseModeInWrite``.
+    """
+
+    ignores_null_fields: bool = True
+    keeps_null_of_defaults: bool = True
+    time_parser: str = "CORRECTED"
+    rebase: str = "CORRECTED"
+
+
+#: What Spark writes by when nobody has set anything.
+DEFAULT_SETTINGS: Final = SessionSettings()
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnFormat:
     """The rows of *column* in the format *name* by *schema*, each payload after *prefix*.
 
     The schema of JSON is empty if neither a registry nor a reader gets one. *messages* are those that the schema of
     Protobuf declares (:class:`~kafka_sink.formats.protobuf.schema.ProtobufSchema`). *source* is what *schema* was
-    linked from, if it refers to others; tasks do not need it. *keeps_nulls*: JSON has null for the null fields that its
-    schema takes null for, and does not leave them out (Spark's ``spark.sql.jsonGenerator.ignoreNullFields=false``).
+    linked from, if it refers to others; tasks do not need it. *defaulted* are the paths of fields that are columns of a
+    table with a default. *settings* are those of the session that a task finds.
     """
 
     column: str
@@ -41,7 +60,8 @@ class ColumnFormat:
     prefix: bytes = b""
     messages: object = None
     source: SchemaText | None = field(default=None, compare=False)
-    keeps_nulls: bool = False
+    defaulted: frozenset[str] = frozenset()
+    settings: SessionSettings = DEFAULT_SETTINGS
 
 
 class ColumnEncoder(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s, is_utf
 from kafka_sink.columns.gather import Piece, constant_fields
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.errors import shown
-from kafka_sink.formats.fields import Absent, either, joined, nulls_of, only_present
+from kafka_sink.formats.fields import Absent, either, is_list, joined, nulls_of, only_present
 
 
 class EncodedItems(NamedTuple):
@@ -66,6 +66,55 @@ def _unused(items: int, first: Int64s, last: Int64s) -> Bools | None:
     return unused
 
 
+#: Raises RowSerializationError about the rows of an array that a format does not take, but for those that are absent.
+Check: TypeAlias = Callable[[pa.Array, Absent], None]
+
+
+def check_of_field(index: int, checks: Sequence[Check]) -> Check:
+    """All *checks* of the field *index* of structs."""
+
+    def check(array: pa.Array, absent: Absent) -> None:
+        for each in checks:
+            each(array.field(index), absent)
+
+    return check
+
+
+def check_of_present(check: Check) -> Check:
+    """*check* of the rows that are not null."""
+    return lambda array, absent: check(array, either(nulls_of(array), absent))
+
+
+def check_of_contents(checks: Sequence[Check], part: Callable[[pa.Array], pa.Array]) -> Check:
+    """All *checks* of lists and maps, which hold what *part* makes of their items."""
+
+    def check_items(items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
+        for each in checks:
+            each(part(items), unused)
+        return pa.py_buffer(b""), np.zeros(len(items) + 1, np.int64)
+
+    def check(array: pa.Array, absent: Absent) -> None:
+        if len(array):
+            encode_items(array, absent, check_items)
+
+    return check
+
+
+def leaf_checks(kind: pa.DataType, path: str, of_leaf: Callable[[pa.DataType, str], Check | None]) -> list[Check]:
+    """The checks that *of_leaf* has for the values of column *path*, of the type *kind*, and for those within them."""
+    if pa.types.is_struct(kind):
+        fields = [(index, leaf_checks(each.type, f"{path}.{each.name}", of_leaf)) for index, each in enumerate(kind)]
+        return [check_of_present(check_of_field(index, checks)) for index, checks in fields if checks]
+    if is_list(kind):
+        checks = leaf_checks(kind.value_type, f"{path}[]", of_leaf)
+        return [check_of_contents(checks, lambda items: items)] if checks else []
+    if pa.types.is_map(kind):
+        checks = leaf_checks(kind.item_type, f"{path}{{}}", of_leaf)
+        return [check_of_contents(checks, lambda entries: entries.field(1))] if checks else []
+    found = of_leaf(kind, path)
+    return [] if found is None else [check_of_present(found)]
+
+
 class PieceWriter(Protocol):
     """Writes the rows of one column at one place in the schema."""
 
@@ -88,11 +137,14 @@ class NothingWriter:
 class FieldsEncoder:
     """Encodes a column by the fields of *writer*; see :class:`~kafka_sink.formats.column_format.ColumnEncoder`."""
 
-    def __init__(self, writer: PieceWriter) -> None:
+    def __init__(self, writer: PieceWriter, checks: Sequence[Check] = ()) -> None:
         self._writer = writer
+        self._checks = checks
 
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:
         nulls = nulls_of(rows)
+        for check in self._checks:
+            check(rows, nulls)
         pieces = [*only_present(constant_fields(prefix), nulls), *self._writer.pieces(rows, nulls)] if len(rows) else []
         return payloads_of(pieces, len(rows), nulls)
 
@@ -116,6 +168,13 @@ def _refuse(wrong: Bools, absent: Absent, path: str, problem_of: Callable[[int],
 def refuse_rows(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:
     """:raises RowSerializationError: about the rows that are *wrong* and not *absent*."""
     _refuse(wrong, absent, path, lambda row: f"has {shown(array[row].as_py())} in column '{path}', {problem}")
+
+
+def refuse_moments(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:
+    """:raises RowSerializationError: about the dates or times that are *wrong* and not *absent*, of any year."""
+    if wrong.any():
+        array = array.cast(pa.timestamp(array.type.unit)) if pa.types.is_timestamp(array.type) else array
+        refuse_rows(wrong, absent, array.cast(pa.string()), path, problem)
 
 
 def bytes_of(array: pa.Array, path: str) -> BinaryColumn:

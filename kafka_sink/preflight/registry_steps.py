@@ -67,7 +67,7 @@ class RegistrySteps:
         except RegistryError as error:
             return Finding(_SUBJECT, subject.name, Status.FAILED, *split_advice(str(error)))
         text = f"{kind}, the latest schema has the id {latest.schema_id}"
-        if config.chosen is not None or (subject.schema is None and not subject.is_derived):
+        if config.chosen(subject.column) is not None or (subject.schema is None and not subject.is_derived):
             return Finding(_SUBJECT, subject.name, Status.OK, text)
         if subject.schema is None:
             text += "; it was not compared with the schema that is derived from the column"

@@ -35,7 +35,8 @@ from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoin
 from kafka_sink.http.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.sasl.bearer_token import EndpointLimits, RefreshRules
 from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
-from kafka_sink.registry.references import AVRO, KINDS, Place, request_body, resolved
+from kafka_sink.registry.references import AVRO, KINDS, LATEST, Place, request_body, resolved
+from kafka_sink.registry.rules import check_rules
 from kafka_sink.trust.tls_context import TlsContexts
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -49,7 +50,7 @@ _SHOWN: Final = 1_500
 #: Of a list so many texts.
 _MOST_TEXTS: Final = 1_000
 #: What of an answer is used and checked where it is used. The rest is only shown.
-_USED: Final = frozenset({"id", "version", "schema", "schemaType", "references"})
+_USED: Final = frozenset({"id", "version", "schema", "schemaType", "references", "ruleSet"})
 _HIGHEST_ID: Final = 2**31 - 1
 #: The registries that credentials go to unencrypted, each of which is told once in a process.
 _SAID: Final = Said()
@@ -104,17 +105,23 @@ class RegistryClient:
         must have its places in the registry, here and below (:mod:`kafka_sink.registry.references`).
 
         :raises IncompatibleSchemaError: if the registry refuses it because of an earlier version.
+        :raises UnusableSchemaError: if it has rules (:mod:`kafka_sink.registry.rules`).
         :raises RegistryError: if it refuses it otherwise, or cannot be reached.
         """
-        return _number(self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema, kind), "id")
+        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema, kind)
+        check_rules(subject, answer)
+        return _number(answer, "id")
 
     def id_of(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
         """The id of *schema*, of the type *kind*, which must be a version of *subject*.
 
         :raises SchemaNotFoundError: if it is not.
+        :raises UnusableSchemaError: if it has rules (:mod:`kafka_sink.registry.rules`).
         :raises RegistryError: if the registry cannot be reached.
         """
-        return _number(self._look_up(subject, schema, kind), "id")
+        answer = self._look_up(subject, schema, kind)
+        check_rules(subject, answer)
+        return _number(answer, "id")
 
     def version_of(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
         """The number of the version of *subject* that *schema*, of the type *kind*, is.
@@ -139,23 +146,42 @@ class RegistryClient:
             return None
 
     def latest(self, subject: str, kind: str = AVRO) -> RegisteredSchema:
-        """The latest version of *subject*, which must be of the type *kind*.
+        """The latest version of *subject*, which must be of the type *kind*, to be written by.
 
         :raises SchemaNotFoundError: if there is none, or if what it refers to is not there.
-        :raises UnusableSchemaError: if it is of another type, or refers to too much.
+        :raises UnusableSchemaError: if it is of another type, refers to too much, or has rules
+            (:mod:`kafka_sink.registry.rules`).
         :raises RegistryError: if the registry cannot be reached.
         """
-        return self.version(subject, "latest", kind)
+        return self._version(subject, "latest", kind, is_written=True)
 
-    def version(self, subject: str, number: int | str, kind: str = AVRO) -> RegisteredSchema:
-        """The version *number* of *subject*, or ``latest``; as :meth:`latest`. One that was deleted is found, too:
-        others may refer to it.
+    def version(self, subject: str, number: int, kind: str = AVRO) -> RegisteredSchema:
+        """The version *number* of *subject*, or the latest one (:data:`~kafka_sink.registry.references.LATEST`), to be
+        referred to; as :meth:`latest`. One that was deleted is found, too.
         """
-        path = f"/subjects/{quote(subject, safe='')}/versions/{number}"
+        return self._version(
+            subject, "latest" if number == LATEST else f"{number}?deleted=true", kind, is_written=False
+        )
+
+    def _version(self, subject: str, number: str, kind: str, *, is_written: bool) -> RegisteredSchema:
         with within(self._limit_ms, self._clock):
-            answer = self._ask("GET", path if number == "latest" else f"{path}?deleted=true")
-            text = self._with_references(f"version {number} of subject {subject}", answer, kind)
+            answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{number}")
+            if is_written:
+                check_rules(subject, answer)
+            what = f"version {number.partition('?')[0]} of subject {subject}"
+            text = self._with_references(what, answer, kind)
         return RegisteredSchema(_number(answer, "id"), _number(answer, "version"), text)
+
+    def version_with(self, schema_id: int, subject: str, kind: str = AVRO) -> SchemaText:
+        """The schema with this id, which must be a version of *subject*, to be written by; as :meth:`latest`. One id
+        stands for equal schemas of several subjects.
+        """
+        with within(self._limit_ms, self._clock):
+            answer = self._ask("GET", f"/schemas/ids/{schema_id}")
+            check_rules(subject, answer)
+            text = self._with_references(f"schema {schema_id}", answer, kind)
+            self.id_of(subject, text, kind)
+        return text
 
     def schema(self, schema_id: int, kind: str = AVRO) -> SchemaText:
         """The schema with this id, which must be of the type *kind*, with all that it refers to.

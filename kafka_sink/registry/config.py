@@ -24,6 +24,7 @@ SSL_PREFIX: Final = "schema.registry."
 URL: Final = "schema.registry.url"
 
 _USER_INFO: Final = "USER_INFO"
+_HIGHEST_ID: Final = 2**31 - 1
 
 
 _DEFAULT_REFERENCE: Final = "DefaultReferenceSubjectNameStrategy"
@@ -103,8 +104,15 @@ class RegistryConfig(c.Options):
     schema_id: int | None = c.INT(
         "use.schema.id",
         None,
-        "write by the schema with this id, a version of the subject, to which the columns must fit",
-        c.between(0, 2**31 - 1),
+        "write by the schema with this id, a version of the subject, to which the columns must fit; where keys and "
+        "values have a format, key.use.schema.id and value.use.schema.id instead",
+        c.between(0, _HIGHEST_ID),
+    )
+    key_schema_id: int | None = c.INT(
+        "key.use.schema.id", None, "write keys by the schema with this id", c.between(0, _HIGHEST_ID)
+    )
+    value_schema_id: int | None = c.INT(
+        "value.use.schema.id", None, "write values by the schema with this id", c.between(0, _HIGHEST_ID)
     )
     latest_strict: bool = c.BOOLEAN(
         "latest.compatibility.strict",
@@ -161,28 +169,41 @@ class RegistryConfig(c.Options):
                 option="basic.auth.user.info",
             )
         self._check_token_endpoint()
-        if self.use_latest and self.schema_id is not None:
+        own = next((name for name in self._ids if name != "use.schema.id"), None)
+        if self._ids and (self.use_latest or (own is not None and self.schema_id is not None)):
+            other = "use.latest.version" if self.use_latest else "use.schema.id"
             raise ConfigError(
-                "use.latest.version=true and use.schema.id exclude each other; remove one of them",
-                option="use.latest.version",
+                f"{other} and {own or 'use.schema.id'} exclude each other; remove one of them", option=other
             )
-        if self.chosen is not None and self.auto_register:
-            raise ConfigError(
-                f"{self.chosen} has no effect while schemas are registered; set auto.register.schemas=false",
-                option=self.chosen,
-            )
-        if self.chosen is not None and {self.key_strategy, self.value_strategy} != {SubjectNameStrategy.TOPIC}:
-            raise ConfigError(
-                f"{self.chosen} needs {SubjectNameStrategy.TOPIC}: the name of the record is in the schema that is "
-                "looked for; remove the other strategy",
-                option=self.chosen,
-            )
+        for column in ("key", "value"):
+            chosen = self.chosen(column)
+            if chosen is not None and self.auto_register and own is None:
+                raise ConfigError(
+                    f"{chosen} has no effect while schemas are registered; set auto.register.schemas=false",
+                    option=chosen.partition("=")[0],
+                )
+            if chosen is not None and self.strategy(column) != SubjectNameStrategy.TOPIC:
+                raise ConfigError(
+                    f"{chosen} needs {SubjectNameStrategy.TOPIC}: the name of the record is in the schema that is "
+                    f"looked for; remove {column}.subject.name.strategy",
+                    option=chosen.partition("=")[0],
+                )
 
     @property
-    def chosen(self) -> str | None:
-        """The option by which a schema is written that the registry has already, as a user sets it; None if none is."""
-        if self.schema_id is not None:
-            return f"use.schema.id={self.schema_id}"
+    def _ids(self) -> dict[str, int]:
+        ids = {"": self.schema_id, "key.": self.key_schema_id, "value.": self.value_schema_id}
+        return {f"{prefix}use.schema.id": each for prefix, each in ids.items() if each is not None}
+
+    def id_for(self, column: str) -> int | None:
+        """The id of the schema that *column* (``key`` or ``value``) is written by; None if none is set."""
+        return self._ids.get(f"{column}.use.schema.id", self.schema_id)
+
+    def chosen(self, column: str) -> str | None:
+        """The option by which *column* is written by a schema that the registry has already, as a user sets it; None if
+        it is not."""
+        for name in (f"{column}.use.schema.id", "use.schema.id"):
+            if name in self._ids:
+                return f"{name}={self._ids[name]}"
         return "use.latest.version=true" if self.use_latest else None
 
     @property
@@ -299,7 +320,8 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
 
 def _reconcile(config: RegistryConfig, explicit: frozenset[str]) -> RegistryConfig:
     """*config*, where what is not in *explicit* (the names that the user set) gives way to what is."""
-    if config.chosen is not None and "auto.register.schemas" not in explicit:
+    is_chosen = any(map(config.chosen, ("key", "value")))
+    if is_chosen and "auto.register.schemas" not in explicit:
         config = replace(config, auto_register=False)
     if config.user_info and "basic.auth.credentials.source" not in explicit:
         config = replace(config, credentials_source=_USER_INFO)

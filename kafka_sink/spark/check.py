@@ -133,7 +133,7 @@ def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget
         return None
     subjects = []
     for wanted in options.wanted_formats:
-        is_of_registry = config.chosen is not None or wanted.references is not None
+        is_of_registry = config.chosen(wanted.column) is not None or wanted.references is not None
         forms = [] if schema is None or is_of_registry else forms_to_register(wanted, schema)
         if forms:
             named = [subject_of(form, config, options.spec.topic) for form in forms]

@@ -134,14 +134,14 @@ def micro_batch_of(context: Any) -> tuple[str | None, str | None]:
     return context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
 
 
-def keeps_null_fields(context: Any) -> bool:
-    """Whether the session of the task with this *context* has JSON with null fields: tasks have the settings that a
-    session changed as properties (``spark.sql.jsonGenerator.ignoreNullFields``).
+def setting_of_session(context: Any, name: str, otherwise: str) -> str:
+    """The setting *name* of the session of the task with this *context*, in upper case: tasks have the settings that a
+    session changed as properties.
 
-    Seen in Spark 4.3 (``SQLExecution.withSQLConfPropagated``). Gone, and without a context: False.
+    Seen in Spark 4.3 (``SQLExecution.withSQLConfPropagated``). Gone, unset, and without a context: *otherwise*.
     """
-    setting = None if context is None else context.getLocalProperty("spark.sql.jsonGenerator.ignoreNullFields")
-    return setting is not None and setting.strip().lower() == "false"
+    setting = None if context is None else context.getLocalProperty(name)
+    return otherwise if setting is None else setting.strip().upper()
 
 
 def java_query(query: Any) -> Any:

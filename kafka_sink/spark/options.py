@@ -466,16 +466,19 @@ def _check_formats(options: SinkOptions) -> None:
             "options of a schema registry have no effect without key.format or value.format; set one",
             option=next(iter(options.registry_properties)),
         )
-    if (options.key_schema or options.value_schema) and options.registry.chosen is not None:
+    if options.registry.schema_id is not None and len(formatted) > 1:
         raise ConfigError(
-            f"key.schema and value.schema have no effect with {options.registry.chosen}; remove one of them",
-            option="key.schema",
+            f"use.schema.id={options.registry.schema_id} is the id of one schema, and key.format and value.format have "
+            "two; set key.use.schema.id and value.use.schema.id",
+            option="use.schema.id",
         )
 
 
 def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
     """:raises ConfigError: if options of a column that has a format have no effect."""
-    column = wanted.column
+    column, chosen = wanted.column, registry.chosen(wanted.column)
+    if chosen is not None and wanted.schema is not None:
+        raise ConfigError.of(f"{column}.schema", f" has no effect with {chosen}; remove one of them")
     if wanted.schema is not None and wanted.name == JSON and not registry.urls:
         raise ConfigError.of(
             f"{column}.schema",
@@ -495,7 +498,7 @@ def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
             f"{column}.message",
             f" has no effect with {column}.format={wanted.name}: only schemas of Protobuf have messages; remove it",
         )
-    if wanted.schema is None and registry.chosen is None:
+    if wanted.schema is None and chosen is None:
         raise ConfigError.of(
             f"{column}.message",
             f" has no effect without {column}.schema or use.latest.version=true: a derived "

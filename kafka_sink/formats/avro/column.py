@@ -15,17 +15,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafka_sink.formats.avro.matching import writer_for
+from kafka_sink.formats.avro.matching import PER_SECOND, writer_for
 from kafka_sink.formats.avro.parsing import linked, parse_schema, without_comments
 from kafka_sink.formats.avro.schema import NAME, Record
 from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.fields import is_list
-from kafka_sink.formats.payloads import FieldsEncoder
+from kafka_sink.formats.fields import Absent, is_list
+from kafka_sink.formats.payloads import Check, FieldsEncoder, leaf_checks, refuse_moments
 from kafka_sink.formats.schema_text import SchemaText
 
 #: The name of the outermost record.
@@ -33,6 +35,11 @@ TOP_LEVEL_RECORD: Final = "topLevelRecord"
 
 #: spark-avro notes the type of an interval, which is a plain number in Avro.
 _CATALYST_TYPE: Final = "spark.sql.catalyst.type"
+
+#: From here on the Julian and the Gregorian calendar have the same days, and in all zones the same times
+#: (apache/spark ``RebaseDateTime``: lastSwitchJulianDay, lastSwitchGregorianTs).
+_FIRST_DAY: Final = -141_427
+_FIRST_SECOND: Final = -2_208_988_800
 
 _SIMPLE: Final[Mapping[pa.DataType, str]] = {
     pa.null(): "null",
@@ -138,7 +145,9 @@ class AvroFormat:
     """Schemas are JSON texts."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
-        return FieldsEncoder(writer_for(parse_schema(form.schema), kind, form.column))
+        rebase = form.settings.rebase
+        checks = [] if rebase == "CORRECTED" else leaf_checks(kind, form.column, partial(_check_of_rebase, rebase))
+        return FieldsEncoder(writer_for(parse_schema(form.schema), kind, form.column), checks)
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         return ColumnFormat(column, AVRO, derive_schema(kind, column))
@@ -161,6 +170,27 @@ class AvroFormat:
 
     def registered_schema(self, form: ColumnFormat) -> SchemaText:
         return form.source or SchemaText(form.schema)
+
+
+def _check_of_rebase(rebase: str, kind: pa.DataType, path: str) -> Check | None:
+    """Refuses the dates and moments of a column that Spark's ``to_avro`` refuses, or moves to the Julian calendar."""
+    if pa.types.is_date32(kind):
+        stored, first = pa.int32(), _FIRST_DAY
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        stored, first = pa.int64(), _FIRST_SECOND * PER_SECOND[kind.unit]
+    else:
+        return None
+    problem = (
+        f"which spark.sql.avro.datetimeRebaseModeInWrite={rebase} "
+        f"{'refuses' if rebase == 'EXCEPTION' else 'moves to the Julian calendar'}: it is before "
+        f"{'1582-10-15' if stored == pa.int32() else '1900'}; set it to CORRECTED"
+    )
+
+    def check(array: pa.Array, absent: Absent) -> None:
+        wrong = pc.less(array.cast(stored), first).fill_null(False).to_numpy(zero_copy_only=False)
+        refuse_moments(wrong, absent, array, path, problem)
+
+    return check
 
 
 FORMAT: Final = AvroFormat()

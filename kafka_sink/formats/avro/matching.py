@@ -86,7 +86,7 @@ _NUMBERS: Final[Mapping[str, Mapping[pa.DataType, type[np.generic]]]] = {
 _MOST_DECIMAL_BYTES: Final = 512
 #: A default is written into each row.
 _MOST_DEFAULT_BYTES: Final = 1 << 16
-_PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNIT_NAMES: Final[Mapping[str, str]] = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 
@@ -312,7 +312,7 @@ def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:
         unit = _UNIT_NAMES[logical.rpartition("-")[2]]
     else:
         raise _mismatch(avro, kind, path, "cast the column, or change the schema")
-    have, want = _PER_SECOND[kind.unit], _PER_SECOND[unit]
+    have, want = PER_SECOND[kind.unit], PER_SECOND[unit]
     return NumberWriter(path, stored, max(want // have, 1), max(have // want, 1))
 
 

@@ -21,11 +21,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafka_sink.common.log_context import Said, once, warn
-from kafka_sink.formats.column_format import JSON, ColumnEncoder, ColumnFormat
+from kafka_sink.formats.column_format import DEFAULT_SETTINGS, JSON, ColumnEncoder, ColumnFormat, SessionSettings
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import is_list, is_text, nulls_of
 from kafka_sink.formats.json.matching import Matching, NullFields
-from kafka_sink.formats.json.moments import PER_SECOND, DateWriter, TimestampWriter, TimeWriter, known_zone
+from kafka_sink.formats.json.moments import (
+    PER_SECOND,
+    DateWriter,
+    TimestampWriter,
+    TimeWriter,
+    check_of_legacy_texts,
+    known_zone,
+)
 from kafka_sink.formats.json.parsing import parse_schema
 from kafka_sink.formats.json.writers import (
     ArrayWriter,
@@ -43,7 +50,7 @@ from kafka_sink.formats.json.writers import (
     escape,
     pieces_of,
 )
-from kafka_sink.formats.payloads import payloads_of
+from kafka_sink.formats.payloads import leaf_checks, payloads_of
 from kafka_sink.formats.schema_text import SchemaText
 
 
@@ -182,16 +189,27 @@ def _of_item(field: pa.Field) -> dict[str, Any]:
 class JsonEncoder:
     """Writes rows of one type."""
 
-    def __init__(self, kind: pa.DataType, column: str, schema: Any = None, *, keeps_nulls: bool = False) -> None:
+    def __init__(
+        self,
+        kind: pa.DataType,
+        column: str,
+        schema: Any = None,
+        settings: SessionSettings = DEFAULT_SETTINGS,
+        defaulted: frozenset[str] = frozenset(),
+    ) -> None:
         """*kind* is the type of the rows, and *column* their name for messages. With a *schema*, a parsed JSON Schema,
         rows that it does not take are refused, NaN and infinite numbers among them, which are texts without one.
-        *keeps_nulls*: null fields are written as null; with a schema, those that it takes null for.
+        *settings* and *defaulted* as in :class:`ColumnFormat`; with a schema, a null field that they keep is written
+        where it takes null.
 
         :raises FormatError: if the column has a type without a counterpart, or one that *schema* does not take; the
             text names it.
         """
         self._checks = [] if schema is None else Matching().checks(schema, kind, column)
-        nulls = NullFields(() if schema is None else (schema,), keeps_nulls)
+        if settings.time_parser == "LEGACY":
+            self._checks += leaf_checks(kind, column, check_of_legacy_texts)
+        kept = defaulted if settings.keeps_null_of_defaults else frozenset()
+        nulls = NullFields(() if schema is None else (schema,), not settings.ignores_null_fields, column, kept)
         self._writer = writer_for(kind, column, is_strict=schema is not None, null_fields=nulls)
 
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:
@@ -211,7 +229,7 @@ class JsonFormat:
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
         schema = parse_schema(SchemaText(form.schema)) if form.schema else None
-        return JsonEncoder(kind, form.column, schema, keeps_nulls=form.keeps_nulls)
+        return JsonEncoder(kind, form.column, schema, form.settings, form.defaulted)
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         return ColumnFormat(column, JSON, derive_schema(kind, column))

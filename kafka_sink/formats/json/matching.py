@@ -11,24 +11,28 @@ Source: https://json-schema.org/draft-07/json-schema-validation.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.columns.binary_column import Bools, Int64s
+from kafka_sink.columns.binary_column import Bools
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.fields import Absent, either, is_list, is_text, nulls_of
+from kafka_sink.formats.fields import Absent, either, is_list, is_text
 from kafka_sink.formats.json.parsing import OF_ALTERNATIVES, OTHER_CONSTRAINTS, is_tuple
-from kafka_sink.formats.payloads import encode_items, refuse_nulls, refuse_rows
-
-#: Raises RowSerializationError about the rows of an array that a schema does not take, but for those that are absent.
-Check: TypeAlias = Callable[[pa.Array, Absent], None]
+from kafka_sink.formats.payloads import (
+    Check,
+    check_of_contents,
+    check_of_field,
+    check_of_present,
+    refuse_nulls,
+    refuse_rows,
+)
 
 _NO_NULL: Final = "which the JSON Schema does not take; fill it (coalesce), or let the schema take null"
 #: A schema's parts are compared with all columns that they may be about.
@@ -54,8 +58,9 @@ def takes_null(schema: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NullFields:
-    """Which null fields are written as null instead of left out, at one place of a column: those that *schemas*, all
-    that are about this place, require and take null for; and, if they are *kept*, all others that they take it for.
+    """Which null fields are written as null instead of left out, at the place *path* of a column: those that *schemas*,
+    all that are about this place, require and take null for; and, if they are *kept* or *defaulted* names their path,
+    others that they take it for.
 
     What only an alternative requires, and says nothing more about, is left out: alternatives such as
     ``[{"required": ["a"]}, {"required": ["b"]}]`` ask which fields are there.
@@ -63,6 +68,8 @@ class NullFields:
 
     schemas: Sequence[Any] = ()
     kept: bool = False
+    path: str = ""
+    defaulted: frozenset[str] = frozenset()
 
     def __contains__(self, name: str) -> bool:
         of_field, alternatives = self.property(name).schemas, self._alternatives()
@@ -71,18 +78,19 @@ class NullFields:
             return takes or not of_field
         if requiring := [each for each in alternatives if name in each.get("required", ())]:
             return takes and any(name in each.get("properties", ()) for each in requiring)
-        return self.kept and (takes or not of_field)
+        return (self.kept or f"{self.path}.{name}" in self.defaulted) and (takes or not of_field)
 
     def property(self, name: str) -> NullFields:
         """Those within the field *name*."""
         parts = [*self._objects(), *self._alternatives()]
         found = [each.get("properties", {}).get(name, each.get("additionalProperties")) for each in parts]
-        return NullFields([each for each in found if each is not None], self.kept)
+        return replace(self, schemas=[each for each in found if each is not None], path=f"{self.path}.{name}")
 
     def within(self, keyword: str) -> NullFields:
         """Those within the values of a map (``additionalProperties``) or the ``items`` of a list."""
         parts = [*self._objects(), *self._alternatives()]
-        return NullFields([each[keyword] for each in parts if keyword in each], self.kept)
+        path = f"{self.path}{'[]' if keyword == 'items' else '{}'}"
+        return replace(self, schemas=[each[keyword] for each in parts if keyword in each], path=path)
 
     def _objects(self) -> list[dict[str, Any]]:
         return [each for each in self.schemas if isinstance(each, dict)]
@@ -178,7 +186,7 @@ class Matching:
             needs_value = field.name in required and not is_null_written
             inside = self._of_nullable(part, field.type, place, needs_value=needs_value)
             if inside:
-                checks.append(_of_field(index, inside))
+                checks.append(check_of_field(index, inside))
         return checks
 
     def _of_nullable(self, schema: Any, kind: pa.DataType, path: str, *, needs_value: bool) -> list[Check]:
@@ -187,7 +195,7 @@ class Matching:
         if needs_value:
             checks.append(lambda array, absent: refuse_nulls(array, absent, path, _NO_NULL))
         if not pa.types.is_null(kind):
-            checks += [_of_present(each) for each in self._checks(schema, kind, path)]
+            checks += [check_of_present(each) for each in self._checks(schema, kind, path)]
         return checks
 
     def _of_items(self, schema: dict[str, Any], kind: pa.DataType, path: str) -> list[Check]:
@@ -196,7 +204,7 @@ class Matching:
             self.unchecked.add("items")
             return []
         inside = self._of_nullable(items, kind.value_type, f"{path}[]", needs_value=not takes_null(items))
-        return [_of_contents(inside, lambda items: items)] if inside else []
+        return [check_of_contents(inside, lambda items: items)] if inside else []
 
     def _of_entries(self, schema: dict[str, Any], kind: pa.DataType, path: str) -> list[Check]:
         for name in ("properties", "required"):
@@ -207,7 +215,7 @@ class Matching:
                 )
         values = schema.get("additionalProperties", True)
         inside = self._of_nullable(values, kind.item_type, f"{path}{{}}", needs_value=not takes_null(values))
-        return [_of_contents(inside, lambda entries: entries.field(1))] if inside else []
+        return [check_of_contents(inside, lambda entries: entries.field(1))] if inside else []
 
     def _of_alternatives(self, name: str, schemas: Sequence[Any], kind: pa.DataType, path: str) -> list[Check]:
         fitting: list[list[Check]] = []
@@ -237,33 +245,6 @@ class Matching:
         if not is_exclusive and [] in fitting:
             return []
         return [_of_any(fitting, path, name, is_exclusive=is_exclusive)]
-
-
-def _of_field(index: int, checks: Sequence[Check]) -> Check:
-    def check(array: pa.Array, absent: Absent) -> None:
-        for each in checks:
-            each(array.field(index), absent)
-
-    return check
-
-
-def _of_present(check: Check) -> Check:
-    return lambda array, absent: check(array, either(nulls_of(array), absent))
-
-
-def _of_contents(checks: Sequence[Check], part: Callable[[pa.Array], pa.Array]) -> Check:
-    """Of lists and maps, which hold what *part* makes of their items."""
-
-    def check_items(items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
-        for each in checks:
-            each(part(items), unused)
-        return pa.py_buffer(b""), np.zeros(len(items) + 1, np.int64)
-
-    def check(array: pa.Array, absent: Absent) -> None:
-        if len(array):
-            encode_items(array, absent, check_items)
-
-    return check
 
 
 def _of_any(alternatives: Sequence[Sequence[Check]], path: str, name: str, *, is_exclusive: bool) -> Check:

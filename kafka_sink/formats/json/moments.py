@@ -19,11 +19,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.columns.binary_column import BinaryColumn, Int64s
+from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
 from kafka_sink.columns.gather import Piece, UInt64s, WordField, column_pieces, constant_field, constant_fields
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.fields import Absent, numbers, only_present
 from kafka_sink.formats.json.writers import Literal, Token
+from kafka_sink.formats.payloads import Check, refuse_moments
 
 _FIXED: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 #: The short names of Java, which Spark takes and Python's database does not have (``java.time.ZoneId.SHORT_IDS`` of
@@ -172,6 +173,11 @@ PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 _QUOTE: Final = b'"'
 _LAST_SHORT_YEAR: Final = 9999
+#: Days since 1970: of the years 1 and 9999, and 1582-10-04 and 1582-10-15, which follow each other in Java's calendar.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_LAST_JULIAN, _FIRST_GREGORIAN = -141_438, -141_427
+#: Zones whose rules from 2037 on ``java.util.TimeZone`` does not have.
+_OTHER_RULES: Final = frozenset({"Africa/Casablanca", "Africa/El_Aaiun", "Africa/Windhoek", "Asia/Gaza", "Asia/Hebron"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +240,46 @@ class TimestampWriter:
             *offset,
         ]
         return [Literal(_QUOTE, absent), *only_present(pieces, absent), Literal(_QUOTE, absent)]
+
+
+def check_of_legacy_texts(kind: pa.DataType, path: str) -> Check | None:
+    """Refuses the dates and moments of a column that Spark writes otherwise with ``timeParserPolicy=LEGACY``: by the
+    Julian calendar, with years of five digits and no sign, and with the offsets of ``java.util.TimeZone``, which has
+    none before 1900 and none with seconds.
+
+    :raises FormatError: if Python does not know the zone.
+    """
+    if pa.types.is_date32(kind):
+        return lambda array, absent: _refuse_legacy(
+            numbers(array, np.int32).astype(np.int64), False, absent, array, path
+        )
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return None
+    zone, per_second = known_zone(kind.tz, path), PER_SECOND[kind.unit]
+
+    def check(array: pa.Array, absent: Absent) -> None:
+        if not len(array):
+            return
+        seconds: Int64s = numbers(array, np.int64) // per_second
+        periods, which = periods_at(zone, seconds)
+        offsets = periods.offsets[which]
+        others: Bools = (offsets % 60 != 0) | (str(zone) in _OTHER_RULES) & (seconds >= _second_of(_LAST_KNOWN_YEAR))
+        if not isinstance(zone, timezone):
+            others |= seconds < _second_of(1900)
+        _refuse_legacy((seconds + offsets) // _DAY_S, others, absent, array, path)
+
+    return check
+
+
+def _refuse_legacy(days: Int64s, others: Bools | bool, absent: Absent, array: pa.Array, path: str) -> None:
+    """Refuse those whose *days* since 1970 are not of the years 1 to 9999, or of those that Java's calendar leaves out;
+    and *others*."""
+    wrong = (days < _FIRST_DAY) | (days > _LAST_DAY) | (days > _LAST_JULIAN) & (days < _FIRST_GREGORIAN) | others
+    problem = (
+        "for which spark.sql.legacy.timeParserPolicy=LEGACY has another text; set it to CORRECTED, or write the "
+        "column as text"
+    )
+    refuse_moments(wrong, absent, array, path, problem)
 
 
 def _offset_pieces(periods: Periods, which: Int64s) -> list[Piece]:

@@ -8,7 +8,7 @@ format load this module, and Arrow with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -59,9 +59,24 @@ def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
     """
     registry = registration_of(options.registry, options.registry_tls, options.spec.topic)
     return [
-        _format_of(each, arrow_type(schema[each.column].dataType, each.column), registry)
+        replace(
+            _format_of(each, arrow_type(schema[each.column].dataType, each.column), registry),
+            defaulted=frozenset(_defaulted(schema[each.column].dataType, each.column)),
+        )
         for each in options.wanted_formats
     ]
+
+
+def _defaulted(kind: DataType, path: str) -> Iterator[str]:
+    """The paths of the fields of *kind*, the type of column *path*, that are columns of a table with a default."""
+    if isinstance(kind, ArrayType):
+        yield from _defaulted(kind.elementType, f"{path}[]")
+    if isinstance(kind, MapType):
+        yield from _defaulted(kind.valueType, f"{path}{{}}")
+    for field in kind if isinstance(kind, StructType) else ():
+        if "EXISTS_DEFAULT" in (field.metadata or {}):
+            yield f"{path}.{field.name}"
+        yield from _defaulted(field.dataType, f"{path}.{field.name}")
 
 
 def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration | None) -> ColumnFormat:

@@ -19,7 +19,7 @@ from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from kafka_sink.registry.config import RegistryConfig
-from kafka_sink.registry.references import LATEST, settled
+from kafka_sink.registry.references import settled
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.producer_spec import digest_of
 
@@ -55,8 +55,7 @@ class Registration:
             return reference
         place = reference.subject, reference.version
         if place not in self._referred:
-            number = "latest" if reference.version == LATEST else reference.version
-            self._referred[place] = self.client.version(reference.subject, number, kind)
+            self._referred[place] = self.client.version(reference.subject, reference.version, kind)
         registered = self._referred[place]
         return replace(reference, schema=registered.schema, version=registered.version)
 
@@ -66,13 +65,13 @@ class Registration:
 
         :raises RegistryError: if there is none, or the registry cannot be reached.
         """
-        option = self.config.chosen
+        option = self.config.chosen(column)
         if option is None:
             return None
         subject = subject_name(self.config.strategy(column), column, self.topic, None)
         if subject not in self._chosen:
             try:
-                self._chosen[subject] = self._choose(subject, form.upper())
+                self._chosen[subject] = self._choose(column, subject, form.upper())
             except SchemaNotFoundError as error:
                 raise SchemaNotFoundError(
                     f"column '{column}': subject {subject} has no schema for {option} ({error}); register one, or set "
@@ -80,16 +79,13 @@ class Registration:
                 ) from None
         return self._chosen[subject]
 
-    def _choose(self, subject: str, kind: str) -> RegisteredSchema:
-        schema_id = self.config.schema_id
+    def _choose(self, column: str, subject: str, kind: str) -> RegisteredSchema:
+        schema_id = self.config.id_for(column)
         if schema_id is None:
             return self.client.latest(subject, kind)
         from kafka_sink.registry.client import RegisteredSchema
 
-        schema = self.client.schema(schema_id, kind)
-        # One id stands for equal schemas of several subjects.
-        self.client.id_of(subject, schema, kind)
-        return RegisteredSchema(schema_id, 0, schema)
+        return RegisteredSchema(schema_id, 0, self.client.version_with(schema_id, subject, kind))
 
     def id_of(self, form: ColumnFormat) -> int:
         """The id of the column's schema, which is registered if the options allow it.

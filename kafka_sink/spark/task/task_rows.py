@@ -20,9 +20,10 @@ from pyspark import TaskContext
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, RowError, RowSerializationError
-from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat, format_of
+from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat, SessionSettings, format_of
 from kafka_sink.producer.staging.arrow_rows import rows_of
-from kafka_sink.spark.internals import keeps_null_fields
+from kafka_sink.spark.internals import setting_of_session
+from kafka_sink.spark.versions import SPARK
 from kafka_sink.spark.write_spec import WriteSpec
 
 T = TypeVar("T")
@@ -101,6 +102,17 @@ class BadRows:
         self.first = self.first or first
 
 
+def session_settings(context: TaskContext | None) -> SessionSettings:
+    """The settings of the session of the task with this *context*, or Spark's defaults."""
+    rebase = "EXCEPTION" if SPARK < (4, 0) else "CORRECTED"
+    return SessionSettings(
+        setting_of_session(context, "spark.sql.jsonGenerator.ignoreNullFields", "TRUE") != "FALSE",
+        setting_of_session(context, "spark.sql.jsonGenerator.writeNullIfWithDefaultValue", "TRUE") != "FALSE",
+        setting_of_session(context, "spark.sql.legacy.timeParserPolicy", "CORRECTED"),
+        setting_of_session(context, "spark.sql.avro.datetimeRebaseModeInWrite", rebase),
+    )
+
+
 class Payloads:
     """Encodes the columns of *formats*; keeps their encoders for all batches of a task."""
 
@@ -117,7 +129,7 @@ class Payloads:
             index = batch.schema.get_field_index(each.column)
             rows = batch.column(index)
             if each.column not in self._encoders:
-                form = replace(each, keeps_nulls=keeps_null_fields(TaskContext.get()))
+                form = replace(each, settings=session_settings(TaskContext.get()))
                 self._encoders[each.column] = format_of(each.name).encoder(form, rows.type)
             payloads = self._encoders[each.column].encode(rows, each.prefix)
             batch = batch.set_column(index, each.column, payloads)

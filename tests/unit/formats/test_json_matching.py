@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.common.errors import RowSerializationError
+from kafka_sink.formats.column_format import SessionSettings
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.column import JsonEncoder
 from tests.support.cases import with_each
@@ -80,7 +81,7 @@ OF_PRESENCE: list[Any] = [
 @pytest.mark.parametrize("keeps_nulls", [False, True])
 def test_rows_are_judged_as_by_jsonschema(schema: Any, keeps_nulls: bool) -> None:
     judge = jsonschema.Draft7Validator(schema)
-    encoder = JsonEncoder(KIND, "value", schema, keeps_nulls=keeps_nulls)
+    encoder = JsonEncoder(KIND, "value", schema, SessionSettings(ignores_null_fields=not keeps_nulls))
     plain, left = JsonEncoder(KIND, "value"), set(range(len(ROWS)))
     whole = pa.array(ROWS, KIND)
     while True:

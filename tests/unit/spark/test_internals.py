@@ -38,7 +38,7 @@ ANOTHER: Any = SimpleNamespace()
         (internals.has_workers, True),
         (lambda spark: internals.provide_format(spark, "kafkalite", object), False),
         (lambda _: internals.micro_batch_of(None), (None, None)),
-        (lambda _: internals.keeps_null_fields(None), False),
+        (lambda _: internals.setting_of_session(None, "spark.sql.x", "Y"), "Y"),
         (lambda _: internals.worker_socket(), None),
     ],
 )

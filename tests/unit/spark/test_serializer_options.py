@@ -88,7 +88,9 @@ def test_the_sinks_own_options_have_no_prefix(name: str) -> None:
         ({"auto.register.schemas": "true"}, "has no effect while schemas are registered"),
         ({"use.latest.version": "true"}, "exclude each other"),
         ({"value.subject.name.strategy": "RecordNameStrategy"}, "needs TopicNameStrategy"),
-        ({"value.schema": "{}"}, r"have no effect with use\.schema\.id=5"),
+        ({"value.schema": "{}"}, r"has no effect with use\.schema\.id=5"),
+        ({"key.format": "avro"}, r"set key\.use\.schema\.id and value\.use\.schema\.id"),
+        ({"value.use.schema.id": "6"}, r"use\.schema\.id and value\.use\.schema\.id exclude each other"),
     ],
 )
 def test_a_chosen_schema_excludes_what_would_decide(options: dict[str, str], message: str) -> None:
