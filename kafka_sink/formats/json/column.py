@@ -14,13 +14,11 @@ https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-d
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from kafka_sink.common.log_context import Said, once, warn
 from kafka_sink.formats.column_format import DEFAULT_SETTINGS, JSON, ColumnEncoder, ColumnFormat, SessionSettings
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import is_list, is_text, nulls_of
@@ -145,10 +143,6 @@ _LEAVES: Final[tuple[tuple[Callable[[pa.DataType], bool], dict[str, str]], ...]]
     (pa.types.is_large_binary, {"type": "string", "contentEncoding": "base64"}),
 )
 
-#: What was warned of in this process: a stream is prepared again for every batch.
-_SAID: Final = Said()
-_log = logging.getLogger(__name__)
-
 
 def derive_schema(kind: pa.DataType, column: str) -> str:
     """The JSON Schema for *column*, whose rows have the type *kind*. Null rows have no payload, so the schema itself
@@ -205,11 +199,11 @@ class JsonEncoder:
         :raises FormatError: if the column has a type without a counterpart, or one that *schema* does not take; the
             text names it.
         """
-        self._checks = [] if schema is None else Matching().checks(schema, kind, column)
-        if settings.time_parser == "LEGACY":
-            self._checks += leaf_checks(kind, column, check_of_legacy_texts)
         kept = defaulted if settings.keeps_null_of_defaults else frozenset()
         nulls = NullFields(() if schema is None else (schema,), not settings.ignores_null_fields, column, kept)
+        self._checks = [] if schema is None else Matching(schema).checks(kind, column, nulls)
+        if settings.time_parser == "LEGACY":
+            self._checks += leaf_checks(kind, column, check_of_legacy_texts)
         self._writer = writer_for(kind, column, is_strict=schema is not None, null_fields=nulls)
 
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:
@@ -238,17 +232,7 @@ class JsonFormat:
         return (self.derived(kind, column),)
 
     def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
-        matching = Matching()
-        matching.checks(parse_schema(schema), kind, column)
-        if matching.unchecked:
-            with once(_SAID):
-                warn(
-                    _log,
-                    "the JSON Schema of column '%s' has constraints that the rows are not checked against, and readers "
-                    "may refuse what does not fit them: %s",
-                    column,
-                    ", ".join(sorted(matching.unchecked)),
-                )
+        JsonEncoder(kind, column, parse_schema(schema))
         return ColumnFormat(column, JSON, self.linked(schema), source=schema if schema.references else None)
 
     def linked(self, schema: SchemaText) -> str:

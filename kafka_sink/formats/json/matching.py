@@ -1,9 +1,9 @@
 """The match of a JSON Schema and a column: whether its type fits, before any row; and which rows do not, by columns.
 
 The types are Spark's business, so a type that no row of which fits is refused on the driver. Whether a value is null,
-one of an enumeration, or of the right alternative is a question of rows, as in Avro and Protobuf: Spark reads every
-column as one that may be null. Rows are judged as the payloads that they become: a null field that is left out is
-there for no keyword but ``required``.
+within the bounds, or of the right alternative is a question of rows, as in Avro and Protobuf: Spark reads every column
+as one that may be null. Rows are judged as the payloads that they become: a null field that is left out is there for no
+keyword but those that ask which fields are there.
 
 Source: https://json-schema.org/draft-07/json-schema-validation.
 """
@@ -11,28 +11,31 @@ Source: https://json-schema.org/draft-07/json-schema-validation.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_sink.columns.binary_column import Bools
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.fields import Absent, either, is_list, is_text
-from kafka_sink.formats.json.parsing import OF_ALTERNATIVES, OTHER_CONSTRAINTS, is_tuple
-from kafka_sink.formats.payloads import (
-    Check,
-    check_of_contents,
-    check_of_field,
-    check_of_present,
-    refuse_nulls,
-    refuse_rows,
+from kafka_sink.formats.fields import Absent, either, is_list, is_text, nulls_of
+from kafka_sink.formats.json.constraints import (
+    constraints,
+    counts_of,
+    counts_where,
+    items_of,
+    pattern_matches,
+    refusing,
+    whole,
 )
+from kafka_sink.formats.json.parsing import OF_ALTERNATIVES, UNCHECKED, UNCHECKED_OF, is_tuple, keywords_of
+from kafka_sink.formats.payloads import Check, check_of_contents, check_of_field, check_of_present, refuse_nulls
 
 _NO_NULL: Final = "which the JSON Schema does not take; fill it (coalesce), or let the schema take null"
 #: A schema's parts are compared with all columns that they may be about.
@@ -48,12 +51,20 @@ def takes_null(schema: Any) -> bool:
     """Whether *schema* takes null."""
     if not isinstance(schema, dict):
         return bool(schema)
-    listed = [schema.get("enum", [None]), [schema.get("const")]]
-    return (
-        "null" in schema.get("type", "null")
-        and all(None in each for each in listed)
-        and all(any(map(takes_null, schema[name])) for name in OF_ALTERNATIVES if name in schema)
-    )
+    if (
+        None not in schema.get("enum", [None])
+        or schema.get("const") is not None
+        or "null" not in schema.get("type", "null")
+    ):
+        return False
+    takes = {
+        name: [takes_null(each) for each in schema[name]] for name in ("allOf", *OF_ALTERNATIVES) if name in schema
+    }
+    if not all(takes.get("allOf", ())) or not any(takes.get("anyOf", [True])) or sum(takes.get("oneOf", [True])) != 1:
+        return False
+    if "if" in schema and not takes_null(schema.get("then" if takes_null(schema["if"]) else "else", True)):
+        return False
+    return "not" not in schema or not takes_null(schema["not"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,34 +104,51 @@ class NullFields:
         return replace(self, schemas=[each[keyword] for each in parts if keyword in each], path=path)
 
     def _objects(self) -> list[dict[str, Any]]:
-        return [each for each in self.schemas if isinstance(each, dict)]
+        return _with_parts([each for each in self.schemas if isinstance(each, dict)], "allOf")
 
     def _alternatives(self) -> list[dict[str, Any]]:
         parts = self._objects()
-        own = len(parts)
-        for part in parts:
-            parts += [each for name in OF_ALTERNATIVES for each in part.get(name, ()) if isinstance(each, dict)]
-        return parts[own:]
+        return _with_parts(parts, "allOf", *OF_ALTERNATIVES, "then", "else")[len(parts) :]
+
+
+def _with_parts(schemas: list[dict[str, Any]], *keywords: str) -> list[dict[str, Any]]:
+    """*schemas*, and what they have under *keywords*, at any depth."""
+    parts = list(schemas)
+    for part in parts:
+        for name in keywords:
+            held = part.get(name, ())
+            parts += [each for each in (held if isinstance(held, list) else (held,)) if isinstance(each, dict)]
+            if len(parts) > _MOST_COMPARED:
+                return parts
+    return parts
 
 
 class Matching:
-    """Compares one schema with a column; *unchecked* are the keywords in it that rows are not checked against."""
+    """Compares one schema with a column, whose null fields *nulls* writes as null.
 
-    def __init__(self) -> None:
-        self.unchecked: set[str] = set()
+    Within alternatives, conditions and negations a type that does not fit is no error about the column: it says which
+    rows fit, and so every keyword must.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        """:raises FormatError: if the draft of *schema* is unknown."""
+        self._schema = schema
+        self._known = keywords_of(schema)
         self._compared = 0
+        self._is_inside = False
 
-    def checks(self, schema: Any, kind: pa.DataType, path: str) -> list[Check]:
+    def checks(self, kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
         """The checks of the rows of column *path*, of the type *kind*, that are not null.
 
-        :raises FormatError: if no row fits *schema*; the text names the column.
+        :raises FormatError: if no row fits the schema, or if rows cannot be checked against a keyword; the text names
+            the column.
         """
         try:
-            return self._checks(schema, kind, path)
+            return self._checks(self._schema, kind, path, nulls)
         except _MisfitError as error:
             raise FormatError(str(error)) from None
 
-    def _checks(self, schema: Any, kind: pa.DataType, path: str, *, is_alternative: bool = False) -> list[Check]:
+    def _checks(self, schema: Any, kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
         self._compared += 1
         if self._compared > _MOST_COMPARED:
             raise FormatError(
@@ -131,38 +159,55 @@ class Matching:
             raise _MisfitError(f"column '{path}': the JSON Schema allows no value here; drop the column")
         if schema is True:
             return []
-        written, wanted = _json_type(kind), schema.get("type", ())
-        if wanted and not _takes(wanted, written, kind):
-            raise _MisfitError(
-                f"column '{path}' is {shown_type(kind)}, in JSON {_article(written)}, and the JSON Schema has the type "
-                f"{json.dumps(wanted)} there; cast the column, or change the schema"
-            )
-        checks = self._of_values(schema, kind, path)
+        schema = {name: part for name, part in schema.items() if name in self._known}
+        if unchecked := sorted(schema.keys() & {*UNCHECKED, *UNCHECKED_OF.get(_json_type(kind), ())}):
+            raise _unchecked(unchecked[0], path)
+        checks = self._of_type(schema, kind, path) + constraints(schema, self._known, kind, path)
         if pa.types.is_struct(kind):
-            checks += self._of_fields(schema, kind, path, is_alternative)
+            checks += self._of_fields(schema, kind, path, nulls) + self._of_present_fields(schema, kind, path, nulls)
         elif pa.types.is_map(kind):
-            checks += self._of_entries(schema, kind, path)
+            checks += self._of_entries(schema, kind, path, nulls)
         elif is_list(kind):
-            checks += self._of_items(schema, kind, path)
+            checks += self._of_items(schema, kind, path, nulls)
+        for each in schema.get("allOf", ()):
+            checks += self._checks(each, kind, path, nulls)
         for name in OF_ALTERNATIVES:
             if name in schema:
-                checks += self._of_alternatives(name, schema[name], kind, path)
-        return checks
+                checks += self._of_alternatives(name, schema[name], kind, path, nulls)
+        return checks + self._of_conditions(schema, kind, path, nulls)
 
-    def _of_values(self, schema: dict[str, Any], kind: pa.DataType, path: str) -> list[Check]:
-        checks = []
-        for name in sorted(schema.keys() & OTHER_CONSTRAINTS):
-            values = schema[name] if name == "enum" else [schema[name]]
-            array = _values_of(values, kind) if name in ("enum", "const") else None
-            if array is None:
-                self.unchecked.add(name)
-            else:
-                checks.append(_among(array, path, f"which is not the JSON Schema's {name} ({_shown(schema[name])})"))
-        return checks
+    def _of_type(self, schema: dict[str, Any], kind: pa.DataType, path: str) -> list[Check]:
+        written, wanted = _json_type(kind), schema.get("type", ())
+        if not wanted or _takes(wanted, written, kind):
+            return []
+        if self._is_inside and written == "number" and "integer" in wanted:
+            return [refusing(whole, path, "which is no integer")]
+        raise _MisfitError(
+            f"column '{path}' is {shown_type(kind)}, in JSON {_article(written)}, and the JSON Schema has the type "
+            f"{json.dumps(wanted)} there; cast the column, or change the schema"
+        )
 
-    def _of_fields(self, schema: dict[str, Any], kind: pa.DataType, path: str, is_alternative: bool) -> list[Check]:
+    def _inner(self, schema: Any, kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
+        """The checks of a part of the column, which may be missing, so that no misfit of it is one of the column."""
+        try:
+            return [] if pa.types.is_null(kind) else self._checks(schema, kind, path, nulls)
+        except _MisfitError as error:
+            if not self._is_inside:
+                raise
+            return [refusing(_all_rows, path, str(error))]
+
+    def _verdict(self, schema: Any, kind: pa.DataType, path: str, nulls: NullFields) -> list[Check] | _MisfitError:
+        """The checks of the rows that fit *schema*, or why none does."""
+        before, self._is_inside = self._is_inside, True
+        try:
+            return self._checks(schema, kind, path, nulls)
+        except _MisfitError as error:
+            return error
+        finally:
+            self._is_inside = before
+
+    def _of_fields(self, schema: dict[str, Any], kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
         names = [field.name for field in kind]
-        properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
         required = schema.get("required", ())
         for name in required:
             if name not in names:
@@ -172,69 +217,138 @@ class Matching:
                 )
         checks: list[Check] = []
         for index, field in enumerate(kind):
-            place = f"{path}.{field.name}"
-            if field.name not in properties and "patternProperties" in schema:
-                continue
-            if field.name not in properties and others is False:
-                raise _MisfitError(
-                    f"column '{place}' has no property in the JSON Schema, which takes no others "
-                    f"(additionalProperties){nearest(field.name, properties)}; rename or drop it, or add it to the "
-                    "schema"
-                )
-            part = properties.get(field.name, others)
-            is_null_written = takes_null(part) and (field.name in properties or not is_alternative)
-            needs_value = field.name in required and not is_null_written
-            inside = self._of_nullable(part, field.type, place, needs_value=needs_value)
+            parts = self._parts_of(schema, field.name, path)
+            is_written = field.name in nulls
+            needs_value = not all(map(takes_null, parts)) if is_written else field.name in required
+            inside = _never_null(f"{path}.{field.name}") if needs_value else []
+            for part in parts:
+                of_part = self._inner(part, field.type, f"{path}.{field.name}", nulls.property(field.name))
+                inside += [check_of_present(each) for each in of_part]
             if inside:
                 checks.append(check_of_field(index, inside))
         return checks
 
-    def _of_nullable(self, schema: Any, kind: pa.DataType, path: str, *, needs_value: bool) -> list[Check]:
-        """The checks of rows that may be null, but not if the schema *needs_value*."""
-        checks: list[Check] = []
-        if needs_value:
-            checks.append(lambda array, absent: refuse_nulls(array, absent, path, _NO_NULL))
-        if not pa.types.is_null(kind):
-            checks += [check_of_present(each) for each in self._checks(schema, kind, path)]
+    def _parts_of(self, schema: dict[str, Any], name: str, path: str) -> list[Any]:
+        """What *schema* says about the property *name*."""
+        properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        parts = [properties[name]] if name in properties else []
+        parts += [part for pattern, part in patterns.items() if pattern_matches(pattern, name)]
+        if parts:
+            return parts
+        others = schema.get("additionalProperties", True)
+        if others is False and not self._is_inside:
+            raise _MisfitError(
+                f"column '{path}.{name}' has no property in the JSON Schema, which takes no others "
+                f"(additionalProperties){nearest(name, properties)}; rename or drop it, or add it to the schema"
+            )
+        return [others]
+
+    def _of_present_fields(
+        self, schema: dict[str, Any], kind: pa.DataType, path: str, nulls: NullFields
+    ) -> list[Check]:
+        """The checks that ask which fields are there."""
+        names = [field.name for field in kind]
+
+        def there(array: pa.Array, name: str) -> Bools:
+            missing = None if name in nulls else nulls_of(array.field(names.index(name)))
+            return np.ones(len(array), np.bool_) if missing is None else ~missing
+
+        checks = []
+        for name, is_wrong in (("minProperties", np.less), ("maxProperties", np.greater)):
+            if name in schema:
+
+                def wrong(array: pa.Array, limit: int = schema[name], is_wrong: Any = is_wrong) -> Bools:
+                    counts = sum(
+                        (there(array, each).astype(np.int64) for each in names), np.zeros(len(array), np.int64)
+                    )
+                    found: Bools = is_wrong(counts, limit)
+                    return found
+
+                checks.append(refusing(wrong, path, f"which has not the JSON Schema's {name} ({schema[name]})"))
+        for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
+            for name, part in schema.get(keyword, {}).items() if keyword in schema else ():
+                if name in names:
+                    needed = {"required": part} if isinstance(part, list) else part
+                    verdict = self._verdict(needed, kind, path, nulls)
+                    checks.append(_if_else(partial(there, name=name), verdict, [], path))
+        if "propertyNames" in schema:
+            for name in names:
+                verdict = self._verdict(schema["propertyNames"], pa.string(), path, NullFields())
+                if not isinstance(verdict, list) or wrong_rows(verdict, pa.array([name]), None)[0]:
+                    problem = f"which has '{name}', against the JSON Schema's propertyNames"
+                    checks.append(refusing(partial(there, name=name), path, problem))
         return checks
 
-    def _of_items(self, schema: dict[str, Any], kind: pa.DataType, path: str) -> list[Check]:
+    def _of_items(self, schema: dict[str, Any], kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
         items = schema.get("items", True)
         if is_tuple(items):
-            self.unchecked.add("items")
-            return []
-        inside = self._of_nullable(items, kind.value_type, f"{path}[]", needs_value=not takes_null(items))
-        return [check_of_contents(inside, lambda items: items)] if inside else []
+            raise _unchecked("items", path)
+        place, within = f"{path}[]", nulls.within("items")
+        inside = [] if takes_null(items) else _never_null(place)
+        inside += [check_of_present(each) for each in self._inner(items, kind.value_type, place, within)]
+        checks = [check_of_contents(inside, lambda items: items)] if inside else []
+        if "contains" in schema:
+            fitting = self._verdict(schema["contains"], kind.value_type, place, NullFields())
+            least, most = schema.get("minContains", 1), schema.get("maxContains", math.inf)
+            takes_nulls = takes_null(schema["contains"])
 
-    def _of_entries(self, schema: dict[str, Any], kind: pa.DataType, path: str) -> list[Check]:
-        for name in ("properties", "required"):
+            def wrong(array: pa.Array) -> Bools:
+                items = items_of(array)
+                fits = _fitting(fitting, items)
+                unknown = nulls_of(items)
+                counts = counts_where(fits if unknown is None else np.where(unknown, takes_nulls, fits), array)
+                return (counts < least) | (counts > most)
+
+            checks.append(refusing(wrong, path, "which is against the JSON Schema's contains"))
+        return checks
+
+    def _of_entries(self, schema: dict[str, Any], kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
+        for name in (
+            "properties",
+            "required",
+            "patternProperties",
+            "dependencies",
+            "dependentRequired",
+            "dependentSchemas",
+        ):
             if schema.get(name):
-                raise _MisfitError(
+                raise (FormatError if self._is_inside else _MisfitError)(
                     f"column '{path}' is {shown_type(kind)}, which may have any keys, and the JSON Schema has "
                     f"'{name}' there; make the column a struct, or change the schema"
                 )
-        values = schema.get("additionalProperties", True)
-        inside = self._of_nullable(values, kind.item_type, f"{path}{{}}", needs_value=not takes_null(values))
-        return [check_of_contents(inside, lambda entries: entries.field(1))] if inside else []
+        values, place = schema.get("additionalProperties", True), f"{path}{{}}"
+        inside = [] if takes_null(values) else _never_null(place)
+        of_values = self._inner(values, kind.item_type, place, nulls.within("additionalProperties"))
+        inside += [check_of_present(each) for each in of_values]
+        checks = [check_of_contents(inside, lambda entries: entries.field(1))] if inside else []
+        if "propertyNames" in schema:
+            of_keys = self._inner(schema["propertyNames"], pa.string(), f"{path}{{key}}", NullFields())
+            if not is_text(kind.key_type):
+                raise FormatError(
+                    f"column '{path}' has no keys of text, and the JSON Schema has 'propertyNames' there; cast the keys"
+                )
+            checks.append(check_of_contents(of_keys, lambda entries: entries.field(0)))
+        for name, is_wrong in (("minProperties", np.less), ("maxProperties", np.greater)):
+            if name in schema:
+                counted = partial(_counted, limit=schema[name], is_wrong=is_wrong)
+                checks.append(refusing(counted, path, f"which has not the JSON Schema's {name} ({schema[name]})"))
+        return checks
 
-    def _of_alternatives(self, name: str, schemas: Sequence[Any], kind: pa.DataType, path: str) -> list[Check]:
-        fitting: list[list[Check]] = []
-        problems: list[str] = []
-        # What is not compared may tell alternatives apart.
-        is_exclusive, known, self.unchecked = name == "oneOf", self.unchecked, set()
-        for each in schemas:
-            try:
-                fitting.append(self._checks(each, kind, path, is_alternative=True))
-            except _MisfitError as error:
-                problems += [] if each == {"type": "null"} else [str(error)]
-        is_exclusive, self.unchecked = is_exclusive and not self.unchecked, known | self.unchecked
+    def _of_alternatives(
+        self, name: str, schemas: Sequence[Any], kind: pa.DataType, path: str, nulls: NullFields
+    ) -> list[Check]:
+        others = [each for each in schemas if each != {"type": "null"}]
+        if len(others) == 1:
+            return self._checks(others[0], kind, path, nulls)
+        verdicts = [self._verdict(each, kind, path, nulls) for each in others]
+        fitting = [each for each in verdicts if isinstance(each, list)]
         if not fitting:
-            if len(problems) == 1:
-                raise _MisfitError(problems[0])
+            problems = "; ".join(str(each) for each in verdicts)
             raise _MisfitError(
                 f"column '{path}' is {shown_type(kind)}, which fits none of the JSON Schema's {name} "
-                f"({'; '.join(problems)[:_SHOWN]}…); change the column, or the schema"
+                f"({problems[:_SHOWN]}…); change the column, or the schema"
             )
+        is_exclusive = name == "oneOf"
         if is_exclusive and fitting.count([]) > 1:
             raise _MisfitError(
                 f"column '{path}' is {shown_type(kind)}, which fits several of the JSON Schema's oneOf, and must fit "
@@ -244,22 +358,81 @@ class Matching:
             return fitting[0]
         if not is_exclusive and [] in fitting:
             return []
-        return [_of_any(fitting, path, name, is_exclusive=is_exclusive)]
+        how = "exactly one" if is_exclusive else "any"
+
+        def wrong(array: pa.Array) -> Bools:
+            fits = np.sum([_fitting(each, array) for each in fitting], axis=0)
+            found: Bools = (fits != 1) if is_exclusive else (fits == 0)
+            return found
+
+        return [refusing(wrong, path, f"which does not fit {how} of the JSON Schema's {name}")]
+
+    def _of_conditions(self, schema: dict[str, Any], kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
+        checks = []
+        if "not" in schema:
+            negated = self._verdict(schema["not"], kind, path, nulls)
+            if negated == []:
+                raise _MisfitError(f"column '{path}' fits the JSON Schema's 'not' in any case; change the schema")
+            checks.append(refusing(partial(_fitting, negated), path, "which fits the JSON Schema's 'not'"))
+        if "if" in schema:
+            condition, then, otherwise = (
+                self._verdict(schema.get(name, True), kind, path, nulls) for name in ("if", "then", "else")
+            )
+            checks.append(_if_else(partial(_fitting, condition), then, otherwise, path))
+        return checks
 
 
-def _of_any(alternatives: Sequence[Sequence[Check]], path: str, name: str, *, is_exclusive: bool) -> Check:
-    how = "exactly one" if is_exclusive else "any"
-    problem = f"which does not fit {how} of the JSON Schema's {name}; correct it, or change the schema"
+def _unchecked(keyword: str, path: str) -> FormatError:
+    return FormatError(
+        f"the JSON Schema has '{keyword}' for column '{path}', against which rows are not checked; leave it out of the "
+        "schema (a latest one is written by all the same with latest.compatibility.strict=false)"
+    )
+
+
+def _never_null(path: str) -> list[Check]:
+    return [lambda array, absent: refuse_nulls(array, absent, path, _NO_NULL)]
+
+
+def _all_rows(array: pa.Array) -> Bools:
+    return np.ones(len(array), np.bool_)
+
+
+def _counted(array: pa.Array, limit: int, is_wrong: Any) -> Bools:
+    found: Bools = is_wrong(counts_of(array), limit)
+    return found
+
+
+def _fitting(verdict: list[Check] | _MisfitError, array: pa.Array) -> Bools:
+    if not isinstance(verdict, list):
+        return np.zeros(len(array), np.bool_)
+    return ~wrong_rows(verdict, array, nulls_of(array))
+
+
+def _if_else(
+    where: Callable[[pa.Array], Bools],
+    then: list[Check] | _MisfitError,
+    otherwise: list[Check] | _MisfitError,
+    path: str,
+) -> Check:
+    """The checks *then* of the rows *where* something holds, and *otherwise* of the others."""
+    of_then, of_others = (
+        each if isinstance(each, list) else [refusing(_all_rows, path, str(each))] for each in (then, otherwise)
+    )
 
     def check(array: pa.Array, absent: Absent) -> None:
-        fits = len(alternatives) - np.sum([_wrong_rows(each, array, absent) for each in alternatives], axis=0)
-        refuse_rows((fits != 1) if is_exclusive else (fits == 0), absent, array, path, problem)
+        if not len(array):
+            return
+        holds = where(array)
+        for each in of_then:
+            each(array, either(~holds, absent))
+        for each in of_others:
+            each(array, either(holds, absent))
 
     return check
 
 
-def _wrong_rows(checks: Sequence[Check], array: pa.Array, absent: Absent) -> Bools:
-    """Those of all problems: an error is about the rows of one."""
+def wrong_rows(checks: Sequence[Check], array: pa.Array, absent: Absent) -> Bools:
+    """The rows that one of *checks* refuses: an error is about those of one problem."""
     wrong = np.zeros(len(array), np.bool_)
     for check in checks:
         while True:
@@ -269,27 +442,6 @@ def _wrong_rows(checks: Sequence[Check], array: pa.Array, absent: Absent) -> Boo
             except RowSerializationError as error:
                 wrong[list(error.rows)] = True
     return wrong
-
-
-def _among(values: pa.Array, path: str, problem: str) -> Check:
-    def check(array: pa.Array, absent: Absent) -> None:
-        inside = pc.is_in(array, value_set=values.cast(array.type))
-        refuse_rows(~inside.to_numpy(zero_copy_only=False), absent, array, path, f"{problem}; correct it")
-
-    return check
-
-
-def _values_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
-    """Those of *values* that a column of the type *kind* may have; None if its values are not compared with JSON's."""
-    if is_text(kind):
-        return pa.array([each for each in values if isinstance(each, str)], kind)
-    if pa.types.is_boolean(kind):
-        return pa.array([each for each in values if isinstance(each, bool)], kind)
-    numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
-    if pa.types.is_integer(kind):
-        most = 1 << kind.bit_width - 1
-        return pa.array([int(each) for each in numbers if each == each // 1 and -most <= each < most], kind)
-    return pa.array([float(each) for each in numbers], kind) if pa.types.is_float64(kind) else None
 
 
 def _json_type(kind: pa.DataType) -> str:
@@ -314,8 +466,3 @@ def _takes(wanted: str | Sequence[str], written: str, kind: pa.DataType) -> bool
 
 def _article(written: str) -> str:
     return f"{'an' if written[0] in 'aio' else 'a'} {written}"
-
-
-def _shown(values: Any) -> str:
-    text = json.dumps(values, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

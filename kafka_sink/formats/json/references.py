@@ -22,6 +22,9 @@ _MOST_PARTS: Final = 100_000
 #: What holds schemas by names that are no keywords; what holds schemas for a ``$ref`` only; and what holds no schema.
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
 _FOR_REFERENCES: Final = frozenset({"definitions", "$defs"})
+#: In these drafts nothing beside a ``$ref`` counts; these words never do.
+_DRAFTS_OF_LONE_REFERENCES: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
+_ANNOTATIONS: Final = frozenset({*_FOR_REFERENCES, "title", "description", "default", "examples", "$comment", "$id"})
 _DATA: Final = frozenset({"default", "examples", "enum", "const"})
 
 
@@ -78,6 +81,8 @@ def resolved(schema: SchemaText) -> Any:
 
 class _Resolver:
     def __init__(self, own: Any, others: Mapping[str, Any]) -> None:
+        named = own.get("$schema") if isinstance(own, dict) else None
+        self._is_alone = isinstance(named, str) and any(draft in named for draft in _DRAFTS_OF_LONE_REFERENCES)
         self._others = {**others}
         for name, schema in others.items():
             for base in (own, schema):
@@ -109,7 +114,12 @@ class _Resolver:
         referred = _at(target, unquote(fragment))
         if referred is None or place in inside or len(inside) > MOST_DEPTH:
             return part
-        return self.written(referred, target, (*inside, place))
+        found = self.written(referred, target, (*inside, place))
+        beside = {name: part[name] for name in part if name not in (REF, *_ANNOTATIONS)}
+        if self._is_alone or not beside:
+            return found
+        beside = {name: self._held(name, schema, within, inside) for name, schema in beside.items()}
+        return {**beside, "allOf": [*beside.get("allOf", ()), found]}
 
     def _held(self, name: str, value: Any, within: Any, inside: tuple[tuple[int, str], ...]) -> Any:
         """The *value* of the keyword *name*."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,12 @@ import pytest
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.column_format import SessionSettings
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.column import JsonEncoder
+from kafka_sink.formats.json.column import JsonEncoder, writer_for
+from kafka_sink.formats.json.matching import NullFields
+from kafka_sink.formats.json.parsing import parse_schema
+from kafka_sink.formats.json.writers import pieces_of
+from kafka_sink.formats.payloads import payloads_of
+from kafka_sink.formats.schema_text import SchemaText
 from tests.support.cases import with_each
 
 LINE = pa.struct([("sku", pa.string()), ("count", pa.int32())])
@@ -65,10 +71,45 @@ CASES: list[Any] = [
     of(tags={"type": "object", "additionalProperties": TEXT}),
     of(tags={"additionalProperties": OR_NULL}),
     {"type": "object", "oneOf": [of(name={"enum": ["a"]}), of(name={"enum": ["b"]})]},
+    of(id={"minimum": 2}, price={"exclusiveMaximum": 0.5}),
+    of(id={"minimum": 1.5, "maximum": 10**30}),
+    of(id={"exclusiveMinimum": -(10**40), "multipleOf": 2}, price={"multipleOf": 0.1}),
+    of(id={"multipleOf": 0.5}, price={"multipleOf": 1}),
+    {"$schema": "http://json-schema.org/draft-04/schema#", **of(id={"minimum": 1, "exclusiveMinimum": True})},
+    of(name={"minLength": 2}, tags={"additionalProperties": {"maxLength": 0}}),
+    of(name={"pattern": "^[b-d]$"}),
+    of(lines={"minItems": 1, "maxItems": 1}),
+    of(lines={"uniqueItems": True}),
+    of(lines={"contains": of(("sku",), sku={"const": "x"})}),
+    of(lines={"contains": True, "minContains": 0, "maxContains": 1}),
+    of(tags={"minProperties": 1, "maxProperties": 1}),
+    of(tags={"propertyNames": {"pattern": "^j"}}),
+    {"minProperties": 3, "maxProperties": 5},
+    {"propertyNames": {"maxLength": 5}},
+    {"patternProperties": {"^na": {"const": "a"}, "e$": {"not": {"const": "b"}}}},
+    {"patternProperties": {"^[a-z_]+$": True}, "additionalProperties": False},
+    {"allOf": [of(id={"minimum": 1}), of(("name",), name={"minLength": 1})]},
+    {"not": of(("name",), name={"const": "a"})},
+    {"not": of(("id",), id={"type": "integer"})},
+    {"if": of(("id",), id={"const": 1}), "then": of(("name",)), "else": of(("is_new",))},
+    {"if": of(("price",), price={"type": "integer"}), "then": False},
+    {"dependentRequired": {"id": ["name"], "absent": ["id"]}},
+    {"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"id": ["name"], "name": of(("price",))}},
+    {"dependentSchemas": {"id": of(("name",), name={"const": "b"})}},
+    {"dependencies": {"id": ["name"]}},
+    {"anyOf": [of(("id",), id={"minimum": 2}), of(("name",), name={"pattern": "a|c"})]},
+    {"oneOf": [of(("id",), id={"minimum": 2}), of(("name",), name={"const": "a"}), of(("price",))]},
+    of(name={"$ref": "#/$defs/n", "maxLength": 0}) | {"$defs": {"n": {"minLength": 0}}},
+    {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"n": {"enum": ["a"]}}}
+    | of(name={"$ref": "#/definitions/n", "maxLength": 0}),
+    of(lines={"items": {"anyOf": [{"type": "null"}, of(count={"minimum": 2}), of(sku={"type": "null"})]}}),
+    of(name={"anyOf": [{"type": "integer"}, {"maxLength": 0}]}, price={"enum": [1, "0.5"]}),
+    of(lines={"not": {"contains": {"type": "null"}}}),
+    of(name={"format": "email", "contentEncoding": "base64"}),
 ]
 
 
-#: These ask which fields are there, so a null one is left out.
+#: These ask which fields are there, so that null ones are left out.
 OF_PRESENCE: list[Any] = [
     {"anyOf": [{"required": ["id"]}, {"required": ["name"]}]},
     {"oneOf": [{"required": ["id"]}, {"required": ["name"]}]},
@@ -76,28 +117,76 @@ OF_PRESENCE: list[Any] = [
 ]
 
 
+#: Of the types whose values readers see as others: one row for each value, and nulls beside it.
+OTHER_KIND = pa.struct(
+    [
+        ("text", pa.string()),
+        ("float", pa.float32()),
+        ("decimal", pa.decimal128(10, 2)),
+        ("large", pa.decimal128(25, 0)),
+        ("date", pa.date32()),
+        ("bytes", pa.binary()),
+        ("floats", pa.list_(pa.float32())),
+        ("times", pa.list_(pa.timestamp("us"))),
+    ]
+)
+TIME = datetime(2026, 1, 31, 12, 0, 0, 1)
+OTHER_VALUES: dict[str, list[Any]] = {
+    "text": ["", "a1", "a-1", "\u0663", "\u00e9t\u00e9", "x y", "x\u00a0y", "a\n", "a\nb", "]", "a" * 9, "\U0001f600"],
+    "float": [0.1, -0.0, 3.0, 1e10, 16777216.0],
+    "decimal": [Decimal("0.30"), Decimal("1.00"), Decimal("-2.50")],
+    "large": [Decimal(10**24), Decimal(2**53 + 1), Decimal(0)],
+    "date": [date(2026, 1, 31), date(999, 1, 1)],
+    "bytes": [b"", b"a", b"abc", b"abcd"],
+    "floats": [[], [0.0, -0.0], [1.0, None], [None, None], [1.0, 2.0]],
+    "times": [[TIME, TIME], [TIME, TIME.replace(microsecond=2)], [TIME, TIME.replace(second=1)]],
+}
+OTHER_ROWS = [{name: value} for name, values in OTHER_VALUES.items() for value in values]
+OTHER_CASES: list[Any] = [
+    *(
+        of(text={"pattern": each})
+        for each in [r"^\w+$", r"\d", r"\s", r"^\S*$", r"^[^\d\s]*\Z", "^.$", r"^a[-\d]", r"^\u00e9"]
+    ),
+    *(of(text={"pattern": each}) for each in [r"^(?:a|x).{2,}$", r"^[]]|^$", r"\W", r"\x61\n$", "^a{9}$", r"^[\w ]*$"]),
+    of(text={"maxLength": 1}, date={"pattern": "^2"}, bytes={"minLength": 4, "maxLength": 4}),
+    of(float={"const": 0.1}, decimal={"enum": [0.3, 1]}, large={"const": 2**53}),
+    of(float={"multipleOf": 0.1}, decimal={"multipleOf": 0.1}),
+    of(float={"exclusiveMinimum": 0}, decimal={"maximum": 0.3}, large={"maximum": 2**53}),
+    of(large={"minimum": -(10**40), "exclusiveMaximum": 10**24}, date={"enum": ["2026-01-31"]}),
+    of(floats={"uniqueItems": True, "contains": {"minimum": 2}, "minContains": 0}),
+    of(times={"uniqueItems": True, "maxItems": 2}, bytes={"enum": [1, None]}),
+    of(float={"anyOf": [{"type": "integer"}, {"maximum": 0}]}, floats={"not": {"contains": {"type": "integer"}}}),
+]
+
+
 @pytest.mark.behaviour("JSON", "Rows are taken or refused by a given JSON Schema as the package jsonschema judges them")
-@pytest.mark.parametrize("schema", [*CASES, *OF_PRESENCE], ids=str)
 @pytest.mark.parametrize("keeps_nulls", [False, True])
-def test_rows_are_judged_as_by_jsonschema(schema: Any, keeps_nulls: bool) -> None:
-    judge = jsonschema.Draft7Validator(schema)
-    encoder = JsonEncoder(KIND, "value", schema, SessionSettings(ignores_null_fields=not keeps_nulls))
-    plain, left = JsonEncoder(KIND, "value"), set(range(len(ROWS)))
-    whole = pa.array(ROWS, KIND)
-    while True:
-        rows = sorted(left)
+@pytest.mark.parametrize(
+    ("schema", "kind", "values"),
+    [
+        *((each, KIND, ROWS) for each in (*CASES, *OF_PRESENCE)),
+        *((each, OTHER_KIND, OTHER_ROWS) for each in OTHER_CASES),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict | bool) else "",
+)
+def test_rows_are_judged_as_by_jsonschema(schema: Any, kind: pa.DataType, values: Any, keeps_nulls: bool) -> None:
+    """By the draft that confluent-kafka's serializer takes, of all rows as they are written."""
+    judge = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(schema)
+    given = parse_schema(SchemaText(json.dumps(schema)))
+    encoder = JsonEncoder(kind, "value", given, SessionSettings(ignores_null_fields=not keeps_nulls))
+    rows = pa.array(values, kind)
+    writer = writer_for(kind, "value", is_strict=True, null_fields=NullFields((given,), keeps_nulls, "value"))
+    payloads = payloads_of(pieces_of(writer.tokens(rows, None), len(rows)), len(rows), None).to_pylist()
+    written, left = [], list(range(len(values)))
+    while not written:
         try:
-            written = dict(zip(rows, encoder.encode(whole.take(pa.array(rows, pa.int64()))).to_pylist(), strict=True))
+            written = encoder.encode(rows.take(pa.array(left, pa.int64()))).to_pylist()
             break
         except RowSerializationError as error:
-            left -= {rows[each] for each in error.rows}
-    for payload in written.values():
-        judge.validate(json.loads(payload))
-    wrong = [each for each in range(len(ROWS)) if each not in left]
-    for payload in plain.encode(whole.take(pa.array(wrong, pa.int64()))).to_pylist():
-        record = json.loads(payload)
-        assert not judge.is_valid(record)
-        assert schema in OF_PRESENCE or not judge.is_valid(dict.fromkeys(VALUES) | record)
+            refused = set(error.rows)
+            left = [row for at, row in enumerate(left) if at not in refused]
+    assert left == [row for row, payload in enumerate(payloads) if judge.is_valid(json.loads(payload))]
+    assert written == [payloads[row] for row in left]
 
 
 @with_each(
@@ -133,3 +222,32 @@ def test_a_decimal_without_a_fraction_is_an_integer() -> None:
     assert encoder.encode(pa.array([{"a": Decimal(5)}], kind)).to_pylist() == [b'{"a":5}']
     with pytest.raises(FormatError, match=r"decimal\(20, 2\)"):
         JsonEncoder(pa.struct([("a", pa.decimal128(20, 2))]), "value", of(a={"type": "integer"}))
+
+
+@with_each(
+    ("schema", "message"),
+    [
+        (
+            {"unevaluatedProperties": False},
+            "has 'unevaluatedProperties' for column 'value', against which",
+        ),
+        (of(lines={"prefixItems": [True]}), r"has 'prefixItems' for column 'value.lines'"),
+        (
+            of(lines={"items": {"properties": {"sku": {"$ref": "#/absent"}}}}),
+            r"has '\$ref' for column 'value.lines\[\].sku'",
+        ),
+        (
+            of(lines={"$schema": "x", "const": []}),
+            "is list.* rows are not checked against the JSON Schema's 'const'",
+        ),
+        (of(name={"pattern": "^(?=a)"}), r"the pattern '\^\(\?=a\)', and rows cannot be searched for '\(\?'"),
+        (of(name={"pattern": r"(a)\1"}), "rows cannot be searched for"),
+        (of(name={"pattern": "(a"}), "rows cannot be searched for"),
+        ({"$schema": "http://json-schema.org/draft-03/schema#"}, "expected one of draft-04"),
+        (of(tags={"dependentRequired": {"a": ["b"]}}), "'dependentRequired' there; make the column a struct"),
+        (of(id={"not": {"type": "integer"}}), "fits the JSON Schema's 'not' in any case"),
+    ],
+)
+def test_rows_that_cannot_be_judged_are_refused_before(schema: Any, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        JsonEncoder(KIND, "value", parse_schema(SchemaText(json.dumps(schema))))

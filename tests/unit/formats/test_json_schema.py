@@ -12,7 +12,6 @@ import pytest
 
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.column import FORMAT, JsonEncoder, derive_schema
-from kafka_sink.formats.json.matching import Matching
 from kafka_sink.formats.json.parsing import parse_schema
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from tests.support.cases import with_each
@@ -86,10 +85,8 @@ def test_what_is_written_fits_the_derived_schema() -> None:
 A = required("a", pa.int32())
 
 
-@pytest.mark.behaviour(
-    "JSON", "Annotations and constraints of a given JSON Schema stop no write; one warning names these"
-)
-def test_constraints_that_are_not_compared_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.behaviour("JSON", "Annotations of a given JSON Schema, and keywords about absent columns, stop no write")
+def test_annotations_and_absent_columns_have_no_effect() -> None:
     kind = pa.struct([A, pa.field("name", pa.string()), pa.field("tags", pa.list_(pa.string()))])
     given = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -110,15 +107,10 @@ def test_constraints_that_are_not_compared_are_told_once(caplog: pytest.LogCaptu
         },
     }
     schema = SchemaText(json.dumps(given))
-    for _ in range(2):
-        form = FORMAT.given(schema, kind, "unchecked")
-    assert FORMAT.registered_schema(form).text == schema.text
-    told = [each for each in caplog.messages if "'unchecked'" in each]
-    assert len(told) == 1
-    assert told[0].endswith(": maxLength, minimum")
+    assert FORMAT.registered_schema(FORMAT.given(schema, kind, "value")).text == schema.text
     given["properties"]["a"] = {"type": "string"}  # type: ignore[index]
-    with pytest.raises(FormatError, match=r"column 'unchecked.a' is int32, in JSON an integer"):
-        FORMAT.given(SchemaText(json.dumps(given)), kind, "unchecked")
+    with pytest.raises(FormatError, match=r"column 'value.a' is int32, in JSON an integer"):
+        FORMAT.given(SchemaText(json.dumps(given)), kind, "value")
 
 
 @pytest.mark.behaviour("JSON", "A JSON Schema is compared with what it refers to in itself and in other schemas")
@@ -137,9 +129,9 @@ def test_what_a_schema_refers_to_is_compared() -> None:
             else:
                 with pytest.raises(FormatError, match=r"column 'value.next.a' is int32"):
                     FORMAT.given(schema, kind, "value")
-    matching = Matching()
-    matching.checks(parse_schema(SchemaText('{"properties": {"a": {"$ref": "#x"}, "next": {"$ref": "#"}}}')), kind, "v")
-    assert matching.unchecked == {"$ref"}
+    FORMAT.given(SchemaText('{"properties": {"a": {"type": "integer"}, "next": {"$ref": "#"}}}'), kind, "value")
+    with pytest.raises(FormatError, match=r"has '\$ref' for column 'value.a'"):
+        FORMAT.given(SchemaText('{"properties": {"a": {"$ref": "#x"}, "next": {"$ref": "#"}}}'), kind, "value")
     many = {"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 9} for n in range(9)}, "$ref": "#/$defs/d0"}
     with pytest.raises(FormatError, match="more than 100000 parts"):
         parse_schema(SchemaText(json.dumps(many)))
