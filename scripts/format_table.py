@@ -52,6 +52,12 @@ _SPARK: Final[tuple[tuple[t.DataType, Any], ...]] = (
     (t.MapType(t.StringType(), t.IntegerType()), [("a", 1)]),
     (t.StructType([t.StructField("a", t.IntegerType())]), {"a": 1}),
     (t.NullType(), None),
+    # These are refused.
+    (t.YearMonthIntervalType(), None),
+    (t.CalendarIntervalType(), None),
+    (t.VariantType(), None),
+    (t.GeographyType(4326), None),
+    (t.GeometryType(4326), None),
 )
 
 _LOGICAL: Final = {
@@ -104,7 +110,11 @@ def type_table() -> str:
     heads = ("Spark", *of_avro, *of_protobuf, "JSON", "JSON Schema")
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for kind, example in _SPARK:
-        arrow = arrow_type(kind, "value")
+        try:
+            arrow = arrow_type(kind, "value")
+        except FormatError:
+            lines.append(f"| `{kind.simpleString()}` | – |  | – |  | – | – |")
+            continue
         derived = json.loads(format_of(AVRO).derived(arrow, "value").schema)
         others = ", ".join(_shown(each) for each in _AVRO if _shown(each) != _shown(derived) and _fits(each, arrow))
         cells = (f"`{kind.simpleString()}`", _shown(derived), others, _in_protobuf(arrow), _in_json(arrow, example))

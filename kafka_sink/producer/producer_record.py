@@ -47,6 +47,8 @@ def check_topic(topic: object) -> None:
         raise ValueError(f"the topic must be str, got {type(topic).__name__} ({topic!r:.50})")
     if not topic:
         raise ValueError("the topic must be a non-empty str, got ''")
+    if not topic.isascii() and topic.encode(errors="replace").decode() != topic:
+        raise ValueError(f"the topic must be text in UTF-8, got {topic!a:.100}")
 
 
 def checked_headers(topic: object, partition: object, timestamp: object, headers: object) -> tuple[Header, ...]:

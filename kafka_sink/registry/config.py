@@ -261,6 +261,14 @@ _OF_ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+#: Names of Confluent's client for Python, by the options here.
+_TLS_OF_PYTHON: Final[Mapping[str, str]] = {
+    "ssl.ca.location": "ssl.truststore.location (PEM)",
+    "ssl.certificate.location": "ssl.keystore.location, a PEM file with the private key and the certificates",
+    "ssl.key.location": "ssl.keystore.location, a PEM file with the private key and the certificates",
+}
+
+
 def check_of_serializers(name: str, value: str) -> None:
     """Check the *value* of an option of Confluent's serializers that is none here (*name*, in lower case).
 
@@ -311,6 +319,10 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
     of_tls = {name.removeprefix(SSL_PREFIX): value for name, value in properties.items() if name not in of_registry}
     config = _reconcile(c.parse(RegistryConfig, of_registry), frozenset(of_registry))
     config.check()
+    for name in of_tls.keys() & _TLS_OF_PYTHON.keys():
+        raise ConfigError(
+            f"unknown option {SSL_PREFIX}{name}: set {SSL_PREFIX}{_TLS_OF_PYTHON[name]}", option=f"{SSL_PREFIX}{name}"
+        )
     if of_tls and not config.urls:
         raise ConfigError(
             f"options {SSL_PREFIX}ssl.… are set without schema.registry.url; set it too", option="schema.registry.url"

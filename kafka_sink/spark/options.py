@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Number
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -22,6 +22,7 @@ from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import (
+    URL,
     RegistryConfig,
     check_of_serializers,
     is_of_registry,
@@ -279,7 +280,11 @@ def as_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
     :raises ConfigError: if *options* is not a mapping of names, or a value is of another type; the text names option
         and type, and does not show the value.
     """
-    return {name: _text(name, value) for name, value in c.without_none(options).items()}
+    texts = {name: _text(name, value) for name, value in c.without_none(options).items()}
+    for name, text in texts.items():
+        if not text.isascii() and text.encode(errors="replace").decode() != text:
+            raise ConfigError.of(name, " is no text in UTF-8; correct it")
+    return texts
 
 
 def _text(name: str, value: Any) -> str:
@@ -385,8 +390,9 @@ def _check_prefixed(kafka_values: Mapping[str, str], own: Mapping[str, str]) -> 
     """
     others = kafka_values.keys() - c.keys(ProducerConfig).keys()
     for name in others and others - producer_config.names_for_plugins(kafka_values):
-        if name in own or is_of_registry(name):
-            own_name = own.get(name, name)
+        dotted = name.replace("_", ".")
+        if name in own or is_of_registry(dotted):
+            own_name = own.get(name, dotted)
             raise ConfigError(
                 f"unknown option {KAFKA_PREFIX}{name}: it is an option of the sink; set {own_name}",
                 option=f"{KAFKA_PREFIX}{name}",
@@ -416,12 +422,22 @@ def _reader_of(name: str) -> str | None:
     return "for streams" if name in _OF_THE_QUERY | _OF_ASYNC_PROGRESS else c.reader_of(ProducerConfig, name)
 
 
+#: Names of Confluent's client for Python and of Spark's ``to_avro``, by the options here.
+_MEANT: Final[Mapping[str, str]] = {
+    "url": URL,
+    "auto.register": "auto.register.schemas",
+    "avroschema": "value.schema",
+    "jsonformatschema": "value.schema",
+    "subject_name_strategy": "value.subject.name.strategy or key.subject.name.strategy",
+}
+
+
 def _what_was_meant(name: str, own: list[str]) -> str:
     """A hint: the option that is meant, or a list of the options."""
     kafka = [known for known in c.keys(ProducerConfig) if known not in REFUSED]
     if name in kafka:
         return f" (did you mean {KAFKA_PREFIX}{name}?)"
-    meant = c.misspelt(name, [*own, *_OF_REGISTRY])
+    meant = _MEANT.get(name.lower()) or c.misspelt(name, [*own, *_OF_REGISTRY])
     return (
         f" (did you mean {meant}?)" if meant else c.hint(ProducerConfig, name, KAFKA_PREFIX, without=REFUSED)
     ) or f"; remove it: the options are {', '.join(own)}, and Kafka's options as {KAFKA_PREFIX}…"

@@ -50,6 +50,7 @@ _SCALARS: Final[Mapping[pa.DataType, str]] = {
     pa.int16(): "int32",
     pa.int32(): "int32",
     pa.int64(): "int64",
+    pa.time64("ns"): "int64",
     pa.float32(): FLOAT,
     pa.float64(): DOUBLE,
     pa.string(): STRING,

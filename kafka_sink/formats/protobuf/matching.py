@@ -215,7 +215,8 @@ def _integer(field: MessageField, kind: pa.DataType, path: str) -> Value:
         return DecimalWriter(path, field.kind, wire_type)
     if pa.types.is_date32(kind) and high == (1 << 31) - 1:
         return IntegerWriter(path, field.kind, np.int32, wire_type, is_zigzag)
-    stored = _STORED.get(kind)
+    # As to_protobuf: the nanoseconds since midnight, in 64 bits.
+    stored = np.int64 if kind == pa.time64("ns") and high >> 32 else _STORED.get(kind)
     if stored is None:
         raise _mismatch(field, kind, path, _CAST)
     held = np.iinfo(stored)  # type: ignore[type-var]

@@ -161,12 +161,17 @@ def _contents(column: pa.Array, name: str) -> tuple[pa.Array, str]:
 
 
 def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:
-    """The values of column *name*; None for each row without one. Timestamps are milliseconds since 1970."""
+    """The values of column *name*; None for each row without one. Timestamps are milliseconds since 1970, and
+    of a text that is not UTF-8 what is wrong becomes U+FFFD."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    if pa.types.is_string(column.type):
+        return [
+            None if each is None else each.decode(errors="replace") for each in column.cast(pa.binary()).to_pylist()
+        ]
     values: list[object] = column.to_pylist()
     return values
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
+from kafka_sink.columns.binary_column import is_utf8
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, RowError, RowSerializationError
@@ -175,6 +176,10 @@ def topic_chunks(batch: pa.RecordBatch, topic: str | None, dead_letter_topic: st
         nulls = np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False)).tolist()
         problem = "has a null topic; fill it, or set option('topic', …) for all rows"
         raise RowSerializationError.about(nulls, lambda _: problem, "topic")
+    unreadable = np.flatnonzero(~is_utf8(names)).tolist()
+    if unreadable:
+        problem = "has a topic that is not valid UTF-8; correct it"
+        raise RowSerializationError.about(unreadable, lambda _: problem, "topic")
     encoded = names.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     topics = encoded.dictionary.to_pylist()

@@ -119,6 +119,7 @@ def test_messages_contain_themselves_as_deep_as_the_column() -> None:
     [
         ("int32", pa.date32(), dt.date(1969, 12, 31), -1),
         ("uint32", pa.int64(), (1 << 32) - 1, (1 << 32) - 1),
+        ("int64", pa.time64("ns"), dt.time(12, 34, 56, 500_000), 45_296_500_000_000),
         ("uint64", pa.decimal128(20, 0), decimal.Decimal((1 << 64) - 1), (1 << 64) - 1),
         ("double", pa.float32(), 0.5, 0.5),
         ("colour", pa.string(), "BLUE", 4),

@@ -36,6 +36,7 @@ def test_what_a_record_may_have(fields: dict[str, Any]) -> None:
         ({"topic": 5}, r"the topic must be str, got int \(5\)"),
         ({"topic": [TOPIC]}, r"the topic must be str, got list"),
         ({"topic": ""}, r"the topic must be a non-empty str, got ''"),
+        ({"topic": "a\ud800"}, r"the topic must be text in UTF-8, got 'a\\ud800'"),
         ({"partition": 1.5}, r"the record's partition must be int or None, got float \(1.5\)"),
         ({"partition": True}, r"the record's partition must be int or None, got bool \(True\)"),
         ({"partition": "1"}, r"the record's partition must be int or None, got str \('1'\)"),

@@ -103,6 +103,14 @@ REASONS: list[tuple[dict[str, pa.Array], dict[str, str], list[int], str, str, st
         "topic",
         "has a null topic",
     ),
+    (
+        {"topic": pa.array([b"rows", b"r\xff", b"rows", b"rows", b"rows", b"rows"], pa.binary()).view(pa.string())},
+        {"topic": ""},
+        [1],
+        "null-topic",
+        "topic",
+        "has a topic that is not valid UTF-8; correct it",
+    ),
     ({"timestamp": TIMES}, {}, [2, 5], "invalid-timestamp", "timestamp", "has the timestamp -"),
     (
         {

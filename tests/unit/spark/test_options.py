@@ -60,6 +60,12 @@ def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
         ("kafka.value_serializer", "kafka.value_serializer: remove it; value.serializer is for producers"),
         ("kafka.ssl.ca.location", "name the file of certificates with kafka.ssl.truststore.location (PEM)"),
         ("outputMode", "remove it: the options are topic, maxRecordsPerSecond, "),
+        ("auto_register_schemas", "did you mean auto.register.schemas?"),
+        ("kafka.schema_registry_url", "it is an option of the sink; set schema.registry.url"),
+        ("url", "did you mean schema.registry.url?"),
+        ("avroSchema", "did you mean value.schema?"),
+        ("subject_name_strategy", "did you mean value.subject.name.strategy or key.subject.name.strategy?"),
+        ("schema.registry.ssl.ca.location", "set schema.registry.ssl.truststore.location (PEM)"),
     ],
 )
 def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
@@ -228,6 +234,12 @@ def test_columns_whose_names_differ_in_case_are_to_be_renamed(name: str) -> None
         check_schema(schema, parse_options(REQUIRED))
     assert f"column '{name}' must be named '{name.lower()}'" in str(caught.value)
     assert f"withColumnRenamed('{name}', '{name.lower()}')" in str(caught.value)
+
+
+@with_each("name", ["topic", "deadLetterTopic", "kafka.client.id"])
+def test_texts_of_options_are_utf8(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"option {name} is no text in UTF-8"):
+        parse_options({**REQUIRED, name: "a\ud800"})
 
 
 def test_headers_in_a_map_are_told_how_to_become_an_array() -> None:
