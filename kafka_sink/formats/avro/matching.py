@@ -87,6 +87,12 @@ _MOST_DECIMAL_BYTES: Final = 512
 #: A default is written into each row.
 _MOST_DEFAULT_BYTES: Final = 1 << 16
 PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+#: Which function of Spark makes numbers the type that they stand for: only the user knows their unit.
+_FROM_NUMBERS: Final[Mapping[str, str]] = {
+    "date": "make it a date: date_from_unix_date(…)",
+    "timestamp-millis": "make it a timestamp: timestamp_millis(…), timestamp_micros(…) or timestamp_seconds(…)",
+    "timestamp-micros": "make it a timestamp: timestamp_micros(…), timestamp_millis(…) or timestamp_seconds(…)",
+}
 _UNIT_NAMES: Final[Mapping[str, str]] = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 
@@ -311,7 +317,8 @@ def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:
     elif pa.types.is_time(kind) and logical.startswith("time-"):
         unit = _UNIT_NAMES[logical.rpartition("-")[2]]
     else:
-        raise _mismatch(avro, kind, path, "cast the column, or change the schema")
+        made = _FROM_NUMBERS.get(logical) if pa.types.is_integer(kind) else None
+        raise _mismatch(avro, kind, path, f"{made or 'cast the column'}, or change the schema")
     have, want = PER_SECOND[kind.unit], PER_SECOND[unit]
     return NumberWriter(path, stored, max(want // have, 1), max(have // want, 1))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType, UserDefinedType
 
 from kafka_sink.common.errors import ConfigError, UnusableSchemaError
 from kafka_sink.formats.column_format import JSON, PROTOBUF, ColumnFormat, format_of
@@ -156,6 +156,8 @@ def arrow_type(kind: DataType, path: str, level: int = 1) -> pa.DataType:
     simple = _SIMPLE.get(type(kind).__name__)
     if simple is not None:
         return simple
+    if isinstance(kind, UserDefinedType):
+        return arrow_type(kind.sqlType(), path, level)
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, ArrayType):
