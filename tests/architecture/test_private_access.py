@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "golden/make_avro_golden.py": {"_jdf", "_jvm"},
     "property/test_client_hostile_answers.py": {"_nodes", "_states"},
     "sim/mutations.py": {"_pool"},
+    "spark/test_json_settings.py": {"_jdf", "_jvm"},
     "spark/test_progress_line.py": {"_jsc"},
     "spark/test_stop.py": {"_jsc"},
     "unit/broker/test_processor.py": {"_connections"},

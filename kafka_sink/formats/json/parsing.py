@@ -49,17 +49,8 @@ UNCHECKED_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "array": ("prefixItems", "unevaluatedItems"),
     "object": ("unevaluatedProperties",),
 }
-#: Keywords whose parts registries compare.
-COMPARED: Final = frozenset({"type", "oneOf", "anyOf", "properties", "required", "additionalProperties", "items"})
-#: The others that may refuse values, in any draft.
-OTHER_CONSTRAINTS: Final = frozenset(
-    words("""
-        multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems minItems
-        uniqueItems contains maxContains minContains maxProperties minProperties patternProperties propertyNames
-        dependencies dependentRequired dependentSchemas enum const allOf not if then else prefixItems additionalItems
-        unevaluatedItems unevaluatedProperties disallow extends divisibleBy $ref $dynamicRef $recursiveRef
-    """)
-)
+#: Keywords that may refuse values in any draft.
+CONSTRAINTS: Final = frozenset().union(*_DRAFTS.values(), ("disallow", "extends", "divisibleBy"))
 
 
 def keywords_of(schema: Any) -> frozenset[str]:

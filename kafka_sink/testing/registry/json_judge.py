@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from kafka_sink.formats.json.parsing import COMPARED, OTHER_CONSTRAINTS, parse_schema
+from kafka_sink.formats.json.parsing import CONSTRAINTS, parse_schema
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.testing.registry.avro_judge import compact
 from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps
 
 #: Keywords that may refuse values.
-_CONSTRAINTS: Final = COMPARED | OTHER_CONSTRAINTS
 _ALTERNATIVES: Final = ("oneOf", "anyOf", "allOf")
 #: Of each type, the keywords that are compared.
 _OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
@@ -194,12 +193,12 @@ class _Comparison:
 
 
 def _takes_all(schema: Any) -> bool:
-    return schema is True or (isinstance(schema, Mapping) and not (schema.keys() & _CONSTRAINTS))
+    return schema is True or (isinstance(schema, Mapping) and not (schema.keys() & CONSTRAINTS))
 
 
 def _choice(schema: Mapping[str, Any]) -> _Choice | None:
     kinds = schema.get("type")
-    constraints = schema.keys() & _CONSTRAINTS
+    constraints = schema.keys() & CONSTRAINTS
     names = [name for name in _ALTERNATIVES if name in schema]
     if names and len(constraints) == 1:
         parts = {compact(each, is_sorted=True): each for each in schema[names[0]]}
@@ -221,7 +220,7 @@ def _only(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
 def _type(schema: Mapping[str, Any]) -> str | None:
     """The type of *schema*; None if it has values only."""
     kind = schema.get("type")
-    constraints = schema.keys() & _CONSTRAINTS
+    constraints = schema.keys() & CONSTRAINTS
     if kind is None and constraints <= {"enum", "const"}:
         return None
     if kind is None:
@@ -234,7 +233,7 @@ def _type(schema: Mapping[str, Any]) -> str | None:
 
 
 def _check(schema: Mapping[str, Any], *known: str) -> None:
-    others = sorted((schema.keys() & _CONSTRAINTS) - set(known))
+    others = sorted((schema.keys() & CONSTRAINTS) - set(known))
     if others:
         raise CannotJudgeError(f"a changed JSON Schema with {', '.join(others)}")
 
