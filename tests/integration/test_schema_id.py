@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kafka_sink.errors import SchemaNotFoundError, UnusableSchemaError
+from kafka_sink.errors import IncompatibleSchemaError, SchemaNotFoundError, UnusableSchemaError
 from kafka_sink.formats.column_format import format_of
 from kafka_sink.spark.driver.column_formats import formats_of
 from kafka_sink.spark.options import parse_options
@@ -95,3 +95,14 @@ def test_rules_that_would_be_run_are_refused(rule: dict[str, Any], is_run: bool)
             judge(ROW, context)
         with pytest.raises(UnusableSchemaError, match=rf"orders-value has rules .* {rule['name']} \({rule['type']}\)"):
             payload_of("avro", registry, schema_id)
+
+
+def test_a_second_type_of_records_is_told_its_strategy() -> None:
+    with EmbeddedRegistry() as registry:
+        client = SchemaRegistryClient({"url": registry.url})
+        client.register_schema("orders-value", Schema((_AVRO % "").replace('"R"', '"Other"'), "AVRO"))
+        options = {"kafka.bootstrap.servers": "b:1", "topic": "orders", "schema.registry.url": registry.url}
+        options |= {"value.format": "avro", "value.schema": _AVRO % ""}
+        with pytest.raises(IncompatibleSchemaError, match=r"value\.subject\.name\.strategy=TopicRecordNameStrategy"):
+            formats_of(COLUMNS, parse_options(options))
+        formats_of(COLUMNS, parse_options({**options, "value.subject.name.strategy": "TopicRecordNameStrategy"}))

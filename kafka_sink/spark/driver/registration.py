@@ -159,7 +159,9 @@ def subject_of(form: ColumnFormat, config: RegistryConfig, topic: str | None) ->
 
 def _remedy(refusal: str, column: str) -> str:
     """The remedy for a registry's *refusal* of the schema of *column*."""
-    if "READER_FIELD_MISSING_DEFAULT_VALUE" in refusal:
+    if "NAME_MISMATCH" in refusal:
+        own = f"records of several types in one topic need {column}.subject.name.strategy=TopicRecordNameStrategy"
+    elif "READER_FIELD_MISSING_DEFAULT_VALUE" in refusal:
         own = (
             "a new column has to be nullable, which nullif(column, lit(None)) makes it, or needs a schema with a "
             f"default for it (option {column}.schema)"

@@ -19,7 +19,6 @@ from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.testing.registry.avro_judge import compact
 from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps
 
-#: Keywords that may refuse values.
 _ALTERNATIVES: Final = ("oneOf", "anyOf", "allOf")
 #: Of each type, the keywords that are compared.
 _OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
