@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types
 
+from kafka_sink.spark.driver.column_formats import arrow_type
 from scripts.format_table import type_table
 from scripts.pages import printed
 
@@ -31,3 +32,16 @@ def test_the_table_has_all_types_of_spark() -> None:
         made = needed.get(name) or ("geometry" if name == "GeometryType" else vars(types)[name]().simpleString())
         assert re.match(r"[\w ]+", made)[0] in shown, name  # type: ignore[index]
     assert len(names) > 20
+
+
+class Point(types.UserDefinedType):
+    @classmethod
+    def sqlType(cls) -> types.DataType:  # noqa: N802
+        return types.ArrayType(types.DoubleType())
+
+
+def test_user_defined_types_are_those_that_they_are_stored_as() -> None:
+    """As Spark hands them to Python, and as ``to_json`` writes them."""
+    assert arrow_type(types.StructType().add("at", Point()), "value") == arrow_type(
+        types.StructType().add("at", Point.sqlType()), "value"
+    )
