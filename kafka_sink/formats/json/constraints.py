@@ -211,10 +211,13 @@ def _json_kind(kind: pa.DataType) -> str:
 def _lengths(array: pa.Array) -> Int64s:
     """The number of characters of each text; bytes are base64."""
     if is_bytes(array.type):
-        sizes = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
-        return (sizes.astype(np.int64) + 2) // 3 * 4
-    lengths = pc.utf8_length(array.cast(pa.string()))
-    return pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return (_numbers(pc.binary_length(array), 0) + 2) // 3 * 4
+    return _numbers(pc.utf8_length(array.cast(pa.string())), 0)
+
+
+def _numbers(array: pa.Array, of_null: int) -> Int64s:
+    found: Int64s = pc.fill_null(array, of_null).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
 
 
 def _has_length(kind: pa.DataType) -> bool:
@@ -311,15 +314,16 @@ def _unknown(pattern: str, part: str) -> FormatError:
 
 def counts_of(array: pa.Array) -> Int64s:
     """The number of items of each list or map."""
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    return np.diff(offsets)
+    counts: Int64s = np.diff(array.offsets.to_numpy().astype(np.int64))
+    return counts
 
 
 def counts_where(fits: Bools, array: pa.Array) -> Int64s:
     """How many items of each list *fit*, which is about all items from the first list's to the last one's."""
     offsets = array.offsets.to_numpy().astype(np.int64) - int(array.offsets[0].as_py())
-    before = np.concatenate(([0], np.cumsum(fits)))
-    return before[offsets[1:]] - before[offsets[:-1]]
+    before: Int64s = np.concatenate(([0], np.cumsum(fits)))
+    counts: Int64s = before[offsets[1:]] - before[offsets[:-1]]
+    return counts
 
 
 def items_of(array: pa.Array) -> pa.Array:
@@ -364,7 +368,7 @@ def _codes(array: pa.Array) -> Int64s:
     elif pa.types.is_floating(array.type):
         # The two zeros are equal.
         array = pc.add(array, pa.scalar(0.0, array.type))
-    return pc.fill_null(array.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return _numbers(array.dictionary_encode().indices, -1)
 
 
 _Make: TypeAlias = Callable[[Any, pa.DataType, Mapping[str, Any]], Wrong | None]

@@ -297,7 +297,8 @@ class Matching:
                 fits = _fitting(fitting, items)
                 unknown = nulls_of(items)
                 counts = counts_where(fits if unknown is None else np.where(unknown, takes_nulls, fits), array)
-                return (counts < least) | (counts > most)
+                found: Bools = (counts < least) | (counts > most)
+                return found
 
             checks.append(refusing(wrong, path, "which is against the JSON Schema's contains"))
         return checks

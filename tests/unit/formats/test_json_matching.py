@@ -177,7 +177,8 @@ def test_rows_are_judged_as_by_jsonschema(schema: Any, kind: pa.DataType, values
     rows = pa.array(values, kind)
     writer = writer_for(kind, "value", is_strict=True, null_fields=NullFields((given,), keeps_nulls, "value"))
     payloads = payloads_of(pieces_of(writer.tokens(rows, None), len(rows)), len(rows), None).to_pylist()
-    written, left = [], list(range(len(values)))
+    written: list[bytes] = []
+    left = list(range(len(values)))
     while not written:
         try:
             written = encoder.encode(rows.take(pa.array(left, pa.int64()))).to_pylist()

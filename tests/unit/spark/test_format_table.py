@@ -36,7 +36,7 @@ def test_the_table_has_all_types_of_spark() -> None:
 
 class Point(types.UserDefinedType):
     @classmethod
-    def sqlType(cls) -> types.DataType:  # noqa: N802
+    def sqlType(cls) -> types.DataType:
         return types.ArrayType(types.DoubleType())
 
 
