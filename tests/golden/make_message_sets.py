@@ -28,7 +28,7 @@ class Part(NamedTuple):
     size: int = 10
     by_broker: bool = False
     step: int = 1
-    count: int = 5
+    records: int = 5
 
 
 PARTS = [
@@ -38,7 +38,7 @@ PARTS = [
     Part(1, by_broker=True),
     Part(1, "gzip", step=3),
     Part(0, "gzip", step=3),
-    Part(2, count=3),
+    Part(2, records=3),
 ]
 
 
@@ -55,7 +55,7 @@ def segment(jvm: Any) -> tuple[bytes, int]:
         builder = record.MemoryRecords.builder(
             buffer, part.magic, codec, time, offset, APPENDED if part.by_broker else -1
         )
-        for number in range(part.count):
+        for number in range(part.records):
             at = offset + number * part.step
             key = None if number % 3 == 2 else f"k{at}".encode()
             value = None if number % 4 == 3 else f"v{at}".encode() + b"x" * part.size
@@ -64,7 +64,7 @@ def segment(jvm: Any) -> tuple[bytes, int]:
         data = builder.build().buffer()
         array = jvm.org.apache.kafka.common.utils.Utils.toArray(data)
         written += bytes(array)
-        offset += part.count * part.step
+        offset += part.records * part.step
     return written, offset
 
 
