@@ -201,7 +201,7 @@ def test_rows_are_judged_as_by_jsonschema(schema: Any, kind: pa.DataType, values
         (of(price={"oneOf": [{"type": "null"}, TEXT]}), "column 'value.price' is double, in JSON a number"),
         (of(price={"anyOf": [{"type": "boolean"}, TEXT]}), "fits none of the JSON Schema's anyOf"),
         (of(id={"oneOf": [{"type": "integer"}, {"type": "number"}]}), "fits several of the JSON Schema's oneOf"),
-        (of(id=False), "takes no value; drop the column"),
+        (of(id=False), "allows no value here; drop the column"),
     ],
 )
 def test_types_that_no_row_can_have_are_refused(schema: Any, message: str) -> None:
