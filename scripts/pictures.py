@@ -29,7 +29,7 @@ from tests.support.browser import browser
 ROOT: Final = Path(__file__).parents[1]
 IMAGES: Final = ROOT / "docs" / "images"
 NAMES: Final = ("ui-streams", "ui-topic", "report", "notebook")
-BATCHES: Final = 40
+BATCHES: Final = 24
 
 _STYLE: Final = """
 body { font: 14px sans-serif; margin: 16px 20px; color: #1f2933; background: #fff; }
@@ -132,7 +132,7 @@ def main() -> None:
             with PageServer(cluster.bootstrap_servers, 0, report=report) as server:
                 drawn = "document.querySelectorAll('.main-svg .trace').length > 0"
                 if "ui-streams" in names:
-                    take("ui-streams", f"{server.url}streams", 1000, 620, until=drawn)
+                    take("ui-streams", f"{server.url}streams", 1100, 760, until=drawn)
                 if "ui-topic" in names:
                     cells = "document.querySelectorAll('td').length > 30"
                     take("ui-topic", f"{server.url}topics/orders", 1000, 620, is_dark=True, until=cells)
