@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kafka_sink.client.blocking.blocking import BlockingClient
 from kafka_sink.client.blocking.cluster_requests import ClusterRequests
+from kafka_sink.client.blocking.transaction_verification import TransactionVerification
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.requests.admin_requests import OffsetFetch
@@ -30,9 +31,8 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.common.threads import Thread, start_thread
-from kafka_sink.exactly_once.model import Memories
+from kafka_sink.exactly_once.model import WRITE_AT_LEAST_ONCE, ExactlyOnceError, Memories
 from kafka_sink.exactly_once.transactions import OVERTAKEN, Transaction, TransactionDescription
-from kafka_sink.exactly_once.verification import TransactionVerification
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,12 @@ class CoordinatorClient(ClusterRequests):
         :raises ExactlyOnceError: if some do not; the text names them and says what to do.
         :raises BrokersUnreachableError: if a broker did not answer.
         """
-        self._verification.require(self.nodes())
+        missing = self._verification.missing(self.nodes())
+        if missing is not None:
+            raise ExactlyOnceError(
+                "exactly-once writes need brokers that verify transactions (KIP-890), because rows could otherwise be "
+                f"duplicated or hidden from readers: {missing}. {WRITE_AT_LEAST_ONCE}"
+            )
 
     async def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """The description of each id; ids that no coordinator knows (any more) are omitted.

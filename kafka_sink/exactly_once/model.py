@@ -32,6 +32,13 @@ IN_ORDER: Final = (
 )
 
 
+#: What is left to those whose brokers cannot write exactly once.
+WRITE_AT_LEAST_ONCE: Final = (
+    "Write at least once instead: a stream without deliveryGuarantee=exactly-once and transactionalIdPrefix, a batch "
+    "without txnAppId and app_id"
+)
+
+
 class BatchNumbering(Enum):
     """Who numbers the versions of a sink. This determines which version may come first and which may be repeated.
 

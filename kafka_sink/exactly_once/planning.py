@@ -25,6 +25,7 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
 )
 from kafka_sink.exactly_once.model import (
+    WRITE_AT_LEAST_ONCE,
     ExactlyOnceError,
     LostEndError,
     OutdatedProgressError,
@@ -37,7 +38,6 @@ from kafka_sink.exactly_once.model import (
 from kafka_sink.exactly_once.sink_driver import SinkDriver, logs_of, unproven
 from kafka_sink.exactly_once.situation import LAST_MOVES, Batch, End, Move, Situation, follows, next_move
 from kafka_sink.exactly_once.transactions import FENCED, Transaction, accept_command, driver_id, repair_id
-from kafka_sink.exactly_once.verification import WRITE_AT_LEAST_ONCE
 
 _log = logging.getLogger(__name__)
 

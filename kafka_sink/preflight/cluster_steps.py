@@ -22,6 +22,7 @@ from typing import Final, TypeVar, cast
 
 from kafka_sink.client.blocking.blocking import RequestSpec
 from kafka_sink.client.blocking.cluster_requests import VERSIONS_REQUEST, versions_and_setting
+from kafka_sink.client.blocking.transaction_verification import SETTING, Answer, Verification, verification_of
 from kafka_sink.client.connection.api_versions import NodeApiVersions
 from kafka_sink.client.requests.admin_requests import describe_broker_config
 from kafka_sink.client.requests.outcomes import only_one
@@ -30,12 +31,6 @@ from kafka_sink.common.bounded import known_number
 from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.transactions import PROCESS_BYTES, driver_id, sink_id, writer_id
-from kafka_sink.exactly_once.verification import (
-    SETTING,
-    Answer,
-    Verification,
-    verification_of,
-)
 from kafka_sink.preflight.connection_steps import BROKERS, CLUSTER, ConnectionSteps
 from kafka_sink.preflight.findings import Finding, Status, Step
 from kafka_sink.preflight.target import ExactlyOnceTarget

@@ -10,10 +10,10 @@ import pytest
 
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.client.blocking.transaction_verification import SETTING
 from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import ExactlyOnceError
-from kafka_sink.exactly_once.verification import SETTING
 from kafka_sink.producer import config as producer_config
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.exactly_once.world import PARTITIONS, World, open_producer

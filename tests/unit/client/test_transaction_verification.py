@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kafka_sink.client.blocking.blocking import RequestSpec
+from kafka_sink.client.blocking.transaction_verification import SETTING, TransactionVerification
 from kafka_sink.common.errors import (
     ApiError,
     AuthenticationError,
@@ -18,8 +19,6 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
 )
 from kafka_sink.common.model import Node
-from kafka_sink.exactly_once.model import ExactlyOnceError
-from kafka_sink.exactly_once.verification import SETTING, TransactionVerification
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -83,18 +82,17 @@ def verification(brokers: Brokers) -> TransactionVerification:
     return TransactionVerification(brokers, brokers.nodes, TIMEOUT_MS, brokers.clock)  # type: ignore[arg-type]
 
 
-def require(**setting_of: tuple[int, str | ErrorCode | ApiError | None]) -> Brokers:
-    """Of brokers *one*, *two* and *three*."""
+def missing(**setting_of: tuple[int, str | ErrorCode | ApiError | None]) -> tuple[str | None, Brokers]:
+    """Which of the brokers *one*, *two* and *three* do not verify, and what to do."""
     nodes = {"one": ONE, "two": TWO, "three": THREE}
     brokers = Brokers(FakeClock(), {nodes[name]: known for name, known in setting_of.items()})
-    verification(brokers).require(brokers.nodes())
-    return brokers
+    return verification(brokers).missing(brokers.nodes()), brokers
 
 
 @with_each("broker", [KAFKA_3_6, KAFKA_4_3, (5, None), (7, None)])
 def test_brokers_that_verify_are_asked_once_and_all_at_a_time(broker: tuple[int, str | None]) -> None:
-    brokers = require(one=broker, two=broker)
-    assert brokers.asked == [[ONE, TWO]]
+    text, brokers = missing(one=broker, two=broker)
+    assert text is None and brokers.asked == [[ONE, TWO]]
 
 
 @pytest.mark.behaviour(
@@ -103,9 +101,9 @@ def test_brokers_that_verify_are_asked_once_and_all_at_a_time(broker: tuple[int,
 )
 @with_each("old", [KAFKA_3_5, (-1, None), (4, None), (3, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
 def test_one_old_broker_is_refused_with_the_required_version(old: tuple[int, ErrorCode | None]) -> None:
-    text = r"broker 2 at 127.0.0.1:9002 cannot; upgrade to Apache Kafka 3\.6 or newer, .*\. Write at least once instead"
-    with pytest.raises(ExactlyOnceError, match=text):
-        require(one=KAFKA_4_3, two=old, three=KAFKA_3_6)
+    text, _ = missing(one=KAFKA_4_3, two=old, three=KAFKA_3_6)
+    assert text is not None
+    assert text.startswith("broker 2 at 127.0.0.1:9002 cannot; upgrade to Apache Kafka 3.6 or newer, ")
 
 
 @pytest.mark.behaviour(
@@ -114,9 +112,9 @@ def test_one_old_broker_is_refused_with_the_required_version(old: tuple[int, Err
 )
 @pytest.mark.parametrize("version", [4, 5])
 def test_broker_with_verification_off_is_named_with_setting(version: int) -> None:
-    text = rf"{SETTING} is false on broker 1 at 127.0.0.1:9001, broker 3 at 127.0.0.1:9003; set it to true"
-    with pytest.raises(ExactlyOnceError, match=text):
-        require(one=(version, "false"), two=KAFKA_4_3, three=(version, "false"))
+    text, _ = missing(one=(version, "false"), two=KAFKA_4_3, three=(version, "false"))
+    names = "broker 1 at 127.0.0.1:9001, broker 3 at 127.0.0.1:9003"
+    assert text is not None and text.startswith(f"{SETTING} is false on {names}; set it to true")
 
 
 @pytest.mark.behaviour(
@@ -133,7 +131,7 @@ def test_hidden_verification_setting_is_warned_of_once(
     asked = verification(brokers)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            asked.require(brokers.nodes())
+            assert asked.missing(brokers.nodes()) is None
             brokers.clock.advance(300_000)
     (text,) = (record.getMessage() for record in caplog.records)
     assert f"cannot read {SETTING} of broker 1 at 127.0.0.1:9001: " in text
@@ -148,17 +146,16 @@ def test_known_brokers_are_asked_every_five_minutes_new_at_once() -> None:
     brokers = Brokers(FakeClock(), {ONE: KAFKA_4_3})
     asked = verification(brokers)
     for _ in range(1000):
-        asked.require([ONE])
+        assert asked.missing([ONE]) is None
     brokers.known[TWO] = KAFKA_4_3
     brokers.clock.advance(299_999)
-    asked.require([ONE, TWO])
+    assert asked.missing([ONE, TWO]) is None
     assert brokers.asked == [[ONE], [TWO]]
     brokers.known[ONE] = (5, "false")
     brokers.clock.advance(1)
-    with pytest.raises(ExactlyOnceError, match="is false on broker 1"):
-        asked.require([ONE, TWO])
+    assert "is false on broker 1" in (asked.missing([ONE, TWO]) or "")
     brokers.known[ONE] = KAFKA_4_3
-    asked.require([ONE, TWO])
+    assert asked.missing([ONE, TWO]) is None
     assert brokers.asked[2:] == [[ONE], [ONE]]
 
 
@@ -176,7 +173,7 @@ def test_dead_broker_is_waited_for_until_it_leaves_the_cluster() -> None:
             del brokers.known[TWO]
 
     brokers.idle = idle  # type: ignore[method-assign]
-    asked.require(brokers.nodes())
+    assert asked.missing(brokers.nodes()) is None
     assert brokers.asked == [[ONE, TWO], [TWO], [TWO]]
 
 
@@ -189,9 +186,9 @@ def test_dead_broker_is_waited_for_until_it_leaves_the_cluster() -> None:
 )
 def test_silent_broker_is_named_after_the_verification_timeout(silent: ErrorCode | ApiError, told: str) -> None:
     with pytest.raises(BrokersUnreachableError, match=rf"not every broker answered within 10000 ms .*: {told}$"):
-        require(one=KAFKA_4_3, two=(5, silent))
+        missing(one=KAFKA_4_3, two=(5, silent))
 
 
 def test_a_broker_that_refuses_this_client_is_not_asked_again() -> None:
     with pytest.raises(AuthenticationError, match="wrong password"):
-        require(one=(5, AuthenticationError("wrong password")))
+        missing(one=(5, AuthenticationError("wrong password")))

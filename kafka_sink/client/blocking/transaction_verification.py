@@ -1,4 +1,4 @@
-"""Checks that every broker verifies transactions. Without verification, a transaction may contain more records, or end
+"""Which brokers verify transactions. Without verification, a transaction may contain more records, or end
 later, than was decided.
 
 A broker without verification appends late records of an abandoned task even if the transaction of their epoch has
@@ -31,7 +31,6 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
 )
 from kafka_sink.common.model import Node
-from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
 from kafka_sink.protocol.messages.connection import ApiVersionsResponse
@@ -53,12 +52,6 @@ _VALID_MS: Final = 300_000
 
 _PAUSE_MS: Final = 200
 
-#: What is left to those whose brokers cannot do it.
-WRITE_AT_LEAST_ONCE: Final = (
-    "Write at least once instead: a stream without deliveryGuarantee=exactly-once and transactionalIdPrefix, a batch "
-    "without txnAppId and app_id"
-)
-
 
 class Verification(Enum):
     """Whether a broker verifies transactions."""
@@ -75,7 +68,7 @@ Answer: TypeAlias = Verification | str
 
 
 class TransactionVerification:
-    """*timeout_ms* is the maximum duration of :meth:`require`; *nodes* fetches the current brokers of the cluster."""
+    """*timeout_ms* is the maximum duration of :meth:`missing`; *nodes* fetches the current brokers of the cluster."""
 
     def __init__(
         self, client: BlockingClient, nodes: Callable[[], Sequence[Node]], timeout_ms: int, clock: Clock
@@ -88,11 +81,11 @@ class TransactionVerification:
         self._found_ms: dict[Node, int] = {}
         self._warned_of: set[Node] = set()
 
-    def require(self, nodes: Sequence[Node]) -> None:
-        """Return once each of *nodes*, the cluster's brokers, is known to verify transactions. Any of them may lead a
-        partition or coordinate a transaction. Brokers that answered within the last five minutes are not asked again.
+    def missing(self, nodes: Sequence[Node]) -> str | None:
+        """Which of *nodes*, the cluster's brokers, do not verify transactions, and what to do; None once each is known
+        to. Any of them may lead a partition or coordinate a transaction. Brokers that answered within the last five
+        minutes are not asked again.
 
-        :raises ExactlyOnceError: if some do not; the text names them and says what to do.
         :raises BrokersUnreachableError: if a broker did not answer; the text has its address and the cause.
         """
         deadline_ms = end_of(self._timeout_ms, self._clock)
@@ -100,13 +93,14 @@ class TransactionVerification:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             answers = versions_and_setting(self._client, unknown, max(left_ms, 1), SETTING)
             findings = {node: verification_of(*pair) for node, pair in answers.items()}
-            _refuse(findings)
+            if (remedy := _remedy(findings)) is not None:
+                return remedy
             self._warn_of([node for node, finding in findings.items() if finding is Verification.MAY_VERIFY])
             now_ms = self._clock.monotonic_ms()
             self._found_ms |= {node: now_ms for node, finding in findings.items() if isinstance(finding, Verification)}
             lost = [finding for finding in findings.values() if isinstance(finding, str)]
             if not lost:
-                return
+                return None
             if deadline_ms - now_ms <= _PAUSE_MS:
                 raise BrokersUnreachableError(
                     f"not every broker answered within {self._timeout_ms} ms whether it verifies transactions, and "
@@ -115,6 +109,7 @@ class TransactionVerification:
             self._client.idle(_PAUSE_MS)
             # A broker that has died leaves the cluster once its session has expired.
             nodes = self._nodes()
+        return None
 
     def _is_known(self, node: Node) -> bool:
         found_ms = self._found_ms.get(node)
@@ -170,23 +165,18 @@ def _add_partitions_version(versions: Struct | ApiError) -> int:
     return next((each.max_version for each in versions.api_keys if each.api_key == ApiKey.ADD_PARTITIONS_TO_TXN), -1)
 
 
-def _refuse(findings: Mapping[Node, Answer]) -> None:
-    """:raises ExactlyOnceError: if a broker does not verify transactions."""
+def _remedy(findings: Mapping[Node, Answer]) -> str | None:
+    """The brokers that do not verify transactions, and what to do; None if there are none."""
     old = [node for node, finding in findings.items() if finding is Verification.TOO_OLD]
     off = [node for node, finding in findings.items() if finding is Verification.SWITCHED_OFF]
     if old:
-        remedy = f"{_names(old)} cannot; upgrade to Apache Kafka 3.6 or newer, or to a service of that version"
-    elif off:
-        remedy = (
+        return f"{_names(old)} cannot; upgrade to Apache Kafka 3.6 or newer, or to a service of that version"
+    if off:
+        return (
             f"{SETTING} is false on {_names(off)}; set it to true (kafka-configs can change it while brokers run: "
             f"--alter --entity-type brokers --entity-default --add-config {SETTING}=true)"
         )
-    else:
-        return
-    raise ExactlyOnceError(
-        "exactly-once writes need brokers that verify transactions (KIP-890), because rows could otherwise be "
-        f"duplicated or hidden from readers: {remedy}. {WRITE_AT_LEAST_ONCE}"
-    )
+    return None
 
 
 def _names(nodes: Iterable[Node]) -> str:
