@@ -27,8 +27,8 @@ class Fence(Enum):
 
     NONE = "not sent yet, or its epoch was used up by a move since"
     HELD = "its epoch is the one after the transaction that was described before it, or 0 of a new id or producer id"
-    LATE = "its epoch is a later one: another driver was there in between. Seen again, the id is Empty, and still ours"
-    LOST = "likewise, and described again, the id has a newer driver"
+    LATE = "its epoch is a later one: another driver was there in between. Seen again, the id still has our epoch"
+    LOST = "its epoch is a later one, and seen again, the id has the epoch of a newer driver"
 
 
 class End(Enum):
@@ -73,21 +73,21 @@ class Move(Enum):
     WAIT = "pause, then see"
     ABORT_OPEN = "InitProducerId with its producer id and epoch (KIP-360), which aborts it; then see"
     COMMIT_AGAIN = (
-        "unless it is a repair: record its epoch in the id of records, then InitProducerId with its producer id and "
-        "epoch, and the time-out of a repair. "
-        "AddPartitionsToTxn and AddOffsetsToTxn of where the end is missing, EndTxn (commit), and see"
+        "if it is no repair yet, first record its epoch in the id of records, and InitProducerId with its producer id "
+        "and epoch, and the time-out of a repair. In either case AddPartitionsToTxn and AddOffsetsToTxn of where the "
+        "end is missing, EndTxn (commit); then see"
     )
     ABORT_AGAIN = "AddPartitionsToTxn and AddOffsetsToTxn of where the end is missing, EndTxn (abort); then see"
     FENCE = (
-        "InitProducerId without an epoch, once. With an answer: see, if the epoch is not the next one, and read the "
-        "progress. Without one, or if something was open: see"
+        "InitProducerId without an epoch, once. With an answer: read the progress; before that see, if the epoch is "
+        "not the next one. Without an answer, or if something was open: see"
     )
     STOP_LOST_END = "stop with LostEndError"
     STOP_FENCED = "stop with FencedError"
     COMMIT_DECIDED = "EndTxn (commit) of those transactions; its codes say what became of them"
     PROVE = (
-        "write a progress, and read the one before it from the same coordinator: another one than is known ends this "
-        "plan; abort. The fence is used up; see"
+        "write a progress, read the one before it from the same coordinator, and abort the write. If that is another "
+        "progress than was read, this plan ends and the batch is planned anew. The fence is used up; see"
     )
     STOP_TORN = "stop with TornBatchError"
     ROLL_BACK = "decide a progress that names the batch before, and no transactions. The fence is used up; see"
