@@ -64,7 +64,7 @@ def send_with_kafkalite(bootstrap: str, topic: str, pairs: Sequence[Pair], count
         send = producer.send
         for number in range(count):
             key, value = pairs[number % len(pairs)]
-            send(ProducerRecord(topic, value, key), callback)
+            send(ProducerRecord(topic, value, key), on_delivery=callback)
         producer.flush()
 
 

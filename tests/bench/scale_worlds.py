@@ -436,7 +436,8 @@ def run_atomic_in_memory(*, brokers: int, partitions: int, batches: int) -> list
     cluster = PlayedCluster(brokers, partitions)
     found = []
     with cluster.client("driver") as client:
-        sink = AtomicSink(SinkDriver(client, SINK, TOPIC, clock=cluster.clock))
+        driver = SinkDriver(client, SINK, TOPIC, clock=cluster.clock)
+        sink = AtomicSink(driver)
 
         def write_rows(plan: Plan) -> list[TaskRows]:
             written = cluster.wrote(plan.driver, frozenset({TopicPartition(TOPIC, 0)}))
@@ -445,5 +446,8 @@ def run_atomic_in_memory(*, brokers: int, partitions: int, batches: int) -> list
         for version in range(batches):
             cluster.requests.clear()
             sink.write(version, WRITER, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
+            if driver.remembered.ahead is not None:
+                # The look for the next batch runs on a thread of its own.
+                driver.remembered.ahead()
             found.append(cluster.requests["driver"])
     return found

@@ -95,7 +95,7 @@ def test_a_parallel_batch_in_memory_is_the_models(figure: Figure) -> None:
 
 def test_an_atomic_batch_in_memory_is_the_models() -> None:
     shape = replace(IN_MEMORY, partitions=10 * TASKS)
-    *_, last = run_atomic_in_memory(brokers=shape.brokers, partitions=shape.partitions, batches=2)
+    *_, last = run_atomic_in_memory(brokers=shape.brokers, partitions=shape.partitions, batches=3)
     assert last == {**scale_model.driver_of_atomic(shape), "ApiVersions": last["ApiVersions"]}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.common.version import VERSION
 from tests.support.amounts import only_long
 from tests.support.installed import ROOT, Built, Environment, build, needed
 from tests.support.pages import blocks
@@ -147,7 +148,7 @@ def test_wheel_and_sdist_hold_the_sources_and_nothing_else(built: Built) -> None
     with zipfile.ZipFile(built.wheel) as wheel:
         in_wheel = set(wheel.namelist())
     metadata = {name for name in in_wheel if ".dist-info/" in name}
-    assert in_wheel - metadata == sources()
+    assert in_wheel - metadata == sources() | {f"kafkalite-{VERSION}.data/scripts/kafkalite-python"}
     assert {name.partition(".dist-info/")[2] for name in metadata} == {
         "METADATA",
         "RECORD",
@@ -159,7 +160,8 @@ def test_wheel_and_sdist_hold_the_sources_and_nothing_else(built: Built) -> None
     with tarfile.open(built.sdist) as sdist:
         files = {member.name.partition("/")[2] for member in sdist.getmembers() if member.isfile()}
     in_sdist = {name for name in files if not name.startswith("kafkalite.egg-info/")}
-    assert in_sdist == sources() | {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
+    scripts = {"kafka_sink/spark/kafkalite-python"}
+    assert in_sdist == sources() | scripts | {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
 
 
 def try_installed(environment: Environment, folder: Path) -> None:

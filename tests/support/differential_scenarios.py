@@ -35,7 +35,7 @@ POLICIES: Final = {
     "diff-both": "compact,delete",
 }
 TOPICS.update(
-    (name, {"num_partitions": 1, "configs": [{"name": "cleanup.policy", "value": policy}]})
+    (name, {"num_partitions": 1, "configs": [{"name": "cleanup.policy", "value": policy}, *_FOR_EVER["configs"]]})
     for name, policy in POLICIES.items()
 )
 A: Final = {"name": "diff-a", "topic": "diff-a", "topic_id": topic_id("diff-a"), "topic_name": "diff-a"}
