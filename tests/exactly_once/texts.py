@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 _MODULES: Final = (
     *sorted((ROOT / "kafka_sink" / "exactly_once").glob("*.py")),
+    ROOT / "kafka_sink" / "client" / "blocking" / "transaction_verification.py",
     *(
         ROOT / "kafka_sink" / "spark" / name
         for name in (
@@ -193,6 +194,8 @@ OTHERS: Final = (
     "the brokers forget the progress of the sink",
     "from a group coordinator that had been replaced",
     "need brokers that verify transactions",
+    "cannot; upgrade to Apache Kafka 3.6 or newer",
+    " is false on ; set it to true",
     "not every broker answered within",
     "exactly-once writes need the value true",
     "no transactional id was acquired in",
