@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import shutil
+import site
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -76,22 +77,20 @@ def register_format(spark: SparkSession, source: type[DataSource]) -> None:
 
 
 def name_interpreter(spark: SparkSession) -> None:
-    """Let the workers of a local session run kafkalite-python, and those of a context for which nobody has named an
-    interpreter one that has kafkalite. Nothing changes once the JVM has started workers."""
+    """Let the workers of a context for which nobody has named an interpreter run one that has kafkalite; and those of a
+    local session, unless its JVM has started some, the same with the bytecode of PySpark."""
     context = spark.sparkContext
     python = python_of_workers(context)
-    if python is None or has_workers(spark):
-        return
     # Other machines may not have this interpreter.
     is_local = str(context.master).startswith("local")
     named = python
     if python == _DEFAULT_PYTHON:
-        named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python") or python
-        if named == _DEFAULT_PYTHON and is_local:
+        named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+        if named is None and is_local:
             named = sys.executable
-    if is_local and _is_own_interpreter(named) and os.access(_LAUNCHER, os.X_OK):
+    if is_local and _is_own_interpreter(named) and os.access(_LAUNCHER, os.X_OK) and not has_workers(spark):
         named = _LAUNCHER
-    if named != python:
+    if named is not None and named != python:
         name_python_of_workers(context, named)
 
 
@@ -109,14 +108,20 @@ def _is_provided(spark: SparkSession, source: type[DataSource]) -> bool:
 
 
 def _finds_ours_alone(spark: SparkSession) -> bool:
-    """Whether the search of Spark would find this format and no other."""
+    """Whether the search of Spark would find this format and no other. It sees what is installed, and what the JVM's
+    environment names, but no path that this process has added to its own."""
     jvm = {name: environment_of_jvm(spark, name) for name in (*_NAMES_OF_PYTHON, "PYTHONPATH")}
     python = next((jvm[name] for name in _NAMES_OF_PYTHON if jvm[name]), _DEFAULT_PYTHON)
     if not _is_own_interpreter(python) and python != _LAUNCHER:
         return False
-    path = [*sys.path, *(jvm["PYTHONPATH"] or "").split(os.pathsep), folder_of_jvm(spark) or ""]
-    found = {module.name for module in pkgutil.iter_modules(path) if module.name.startswith("pyspark_")}
-    return found == {"pyspark_kafkalite"}
+    named = [folder_of_jvm(spark) or "", *filter(None, (jvm["PYTHONPATH"] or "").split(os.pathsep))]
+    seen = [*named, *site.getsitepackages(), site.getusersitepackages()]
+    return _formats_in(seen) == _formats_in([*seen, *sys.path]) == {"pyspark_kafkalite"}
+
+
+def _formats_in(path: list[str]) -> set[str]:
+    """The modules on *path* in which Spark looks for a format."""
+    return {module.name for module in pkgutil.iter_modules(path) if module.name.startswith("pyspark_")}
 
 
 def _activate_where_named() -> None:

@@ -280,7 +280,8 @@ def look_up_format(spark: Any, name: str) -> None:
 
 
 def has_format(spark: Any, name: str, source: type) -> bool:
-    """Whether the format *name* of *spark* is *source* already, because Spark has found it or it was registered.
+    """Whether the format *name* of *spark* is *source* already, with the files that were added to its context, because
+    Spark has found it or it was registered.
 
     Seen in Spark 4.0 to 4.3 (``DataSourceManager``). Gone: False, and it is registered again, of which Spark warns.
     """
@@ -293,8 +294,10 @@ def has_format(spark: Any, name: str, source: type) -> bool:
         if not manager.dataSourceExists(name):
             return False
         signed = (byte - 256 if byte > 127 else byte for byte in serializer().dumps(source))
-        held = manager.lookupDataSource(name).dataSourceCls().command().mkString(",")
-        return bool(held == ",".join(map(str, signed)))
+        held = manager.lookupDataSource(name).dataSourceCls()
+        # What Spark has found by itself knows none of the files that were added to this context.
+        is_complete = list(held.pythonIncludes()) == list(spark.sparkContext._python_includes)
+        return is_complete and bool(held.command().mkString(",") == ",".join(map(str, signed)))
 
     return _seen(look, False)
 
@@ -325,14 +328,25 @@ def provide_format(spark: Any, name: str, source: Any) -> bool:
     """
 
     def give() -> bool:
-        from pyspark.sql.udf import _wrap_function
+        from pyspark.serializers import CloudPickleSerializer
 
+        serializer: Any = CloudPickleSerializer
         jvm, context = spark._jvm, spark.sparkContext
         sources = jvm.org.apache.spark.sql.execution.datasources
         manager = getattr(getattr(sources, "DataSourceManager$"), "MODULE$")
         if manager.dataSourceBuilders().isDefined():
             return False
-        found = sources.v2.python.UserDefinedPythonDataSource(_wrap_function(context, source))
+        # Without an accumulator, as Spark finds it: the format outlives the context that has one.
+        function = jvm.SimplePythonFunction(
+            bytearray(serializer().dumps(source)),
+            context.environment,
+            context._python_includes,
+            context.pythonExec,
+            context.pythonVer,
+            [],
+            None,
+        )
+        found = sources.v2.python.UserDefinedPythonDataSource(function)
         only = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({name: found})
         getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(only))
         return True

@@ -129,3 +129,49 @@ def test_register_spares_what_a_first_write_waits_for(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [False, "kafkalite-python", "ok", [installed], True]
     # Neither a second search nor a second registration.
     assert "lookup_data_sources" not in done.stderr and "DataSourceManager" not in done.stderr
+
+
+RESTARTED: Final = """
+import sys
+from pyspark.sql import SparkSession
+import kafka_sink
+
+def write(named=None):
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    if named is not None:
+        spark.sparkContext.pythonExec = named
+        spark.sparkContext.parallelize([0], 1).map(str).collect()
+    kafka_sink.register(spark)
+    rows = spark.range(10).selectExpr("cast(id as string) as value")
+    options = {"kafka.bootstrap.servers": sys.argv[1], "topic": sys.argv[2]}
+    rows.write.format("kafkalite").mode("append").options(**options).save()
+    print(spark.sparkContext.pythonExec)
+    spark.stop()
+
+write()
+write()
+# As if nobody had named an interpreter, and with workers that run already.
+write("python3")
+"""
+
+
+@pytest.mark.way(ways.DF_WRITE)
+@pytest.mark.behaviour("Package", "After register, df.write works in the next session of a process, too")
+def test_sessions_of_a_process_write_one_after_the_other(
+    cluster: Any, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    job, topic = tmp_path / "job.py", new_topic(1)
+    job.write_text(RESTARTED)
+    own = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, job, cluster.bootstrap_servers, topic],
+        env={**os.environ, **own, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second, last = done.stdout.split()
+    assert Path(first).name == Path(second).name == "kafkalite-python" and last == sys.executable
+    assert len(read_topic(cluster.bootstrap_servers, topic)) == 30
