@@ -79,7 +79,8 @@ def _none(array: pa.Array) -> Bools:
     return np.zeros(len(array), np.bool_)
 
 
-def _all(array: pa.Array) -> Bools:
+def all_rows(array: pa.Array) -> Bools:
+    """All rows, where no value is right."""
     return np.ones(len(array), np.bool_)
 
 
@@ -127,7 +128,7 @@ def _bound(bound: Any, kind: pa.DataType, *, is_lower: bool, is_strict: bool) ->
         limit = math.ceil(bound) if is_strict else math.floor(bound) + 1
     most = INT64_MAX if pa.types.is_integer(kind) else 10**_MOST_DIGITS - 1
     if abs(limit) > most:
-        return _none if (limit < 0) is is_lower else _all
+        return _none if (limit < 0) is is_lower else all_rows
     wide = pa.int64() if pa.types.is_integer(kind) else pa.decimal128(_MOST_DIGITS, 0)
     value = pa.scalar(limit if pa.types.is_integer(kind) else Decimal(limit), wide)
     ask = pc.less_equal if is_lower else pc.greater_equal
@@ -193,7 +194,7 @@ def _among(values: list[Any], kind: pa.DataType, schema: Mapping[str, Any]) -> W
         return lambda array: ~np.isin(_as_read(array), doubles)
     # A column of another type has none of these.
     is_other = not any(isinstance(each, _PYTHON[_json_kind(kind)]) for each in values)
-    return _all if is_other else None
+    return all_rows if is_other else None
 
 
 _PYTHON: Final[Mapping[str, type]] = {"object": dict, "array": list, "string": str}

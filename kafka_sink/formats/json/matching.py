@@ -26,6 +26,7 @@ from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import Absent, either, is_list, is_text, nulls_of
 from kafka_sink.formats.json.constraints import (
+    all_rows,
     constraints,
     counts_of,
     counts_where,
@@ -194,7 +195,7 @@ class Matching:
         except _MisfitError as error:
             if not self._is_inside:
                 raise
-            return [refusing(_all_rows, path, str(error))]
+            return [refusing(all_rows, path, str(error))]
 
     def _verdict(self, schema: Any, kind: pa.DataType, path: str, nulls: NullFields) -> list[Check] | _MisfitError:
         """The checks of the rows that fit *schema*, or why none does."""
@@ -394,10 +395,6 @@ def _never_null(path: str) -> list[Check]:
     return [lambda array, absent: refuse_nulls(array, absent, path, _NO_NULL)]
 
 
-def _all_rows(array: pa.Array) -> Bools:
-    return np.ones(len(array), np.bool_)
-
-
 def _counted(array: pa.Array, limit: int, is_wrong: Any) -> Bools:
     found: Bools = is_wrong(counts_of(array), limit)
     return found
@@ -417,7 +414,7 @@ def _if_else(
 ) -> Check:
     """The checks *then* of the rows *where* something holds, and *otherwise* of the others."""
     of_then, of_others = (
-        each if isinstance(each, list) else [refusing(_all_rows, path, str(each))] for each in (then, otherwise)
+        each if isinstance(each, list) else [refusing(all_rows, path, str(each))] for each in (then, otherwise)
     )
 
     def check(array: pa.Array, absent: Absent) -> None:
