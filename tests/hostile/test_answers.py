@@ -117,7 +117,7 @@ def test_most_arrays_of_answers_are_tried() -> None:
 
 
 def test_an_answer_has_the_memory_that_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "what is made of an answer of a broker takes 1 GiB" in PAGE and codec.ANSWER_BYTES == 1 << 30
+    assert "1 GiB for the objects that the client decodes from it" in PAGE and codec.ANSWER_BYTES == 1 << 30
     topics = [MetadataResponseTopic(name="t", partitions=[partition(at) for at in range(1_000)])]
     body = MetadataResponse(topics=topics, brokers=[])
     data = b"".join(map(bytes, encode_response(ApiKey.METADATA, 12, 1, body)))

@@ -66,7 +66,7 @@ def nested(levels: int) -> str:
 SCHEMAS: dict[str, tuple[int, Callable[[int], str], str]] = {
     "1 MiB of text": (1 << 20, '"int"'.ljust, "more than 1048576"),
     "100 levels": (100, nested, "more than 100 levels"),
-    "100,000 values of a row with all names written out": (100_000, of_named, "more than 100000 values"),
+    "100,000 values of a row after all named types are expanded": (100_000, of_named, "more than 100000 values"),
     "a `fixed` of 1 MiB": (1 << 20, lambda size: json.dumps({"type": "fixed", "name": "F", "size": size}), "1048576"),
     "a precision of 1,000": (
         1_000,
@@ -129,7 +129,7 @@ def test_a_record_has_as_many_headers_as_the_page_says() -> None:
 
 
 def test_a_text_of_a_registry_is_as_long_as_the_page_says() -> None:
-    assert "A text of a registry is cut to 1,500 characters" in PAGE
+    assert "Texts of a registry are cut to 1,500 characters" in PAGE
     body = json.dumps({"message": "m" * 5_000}).encode()
 
     def answer(connection: socket.socket, head: bytes) -> None:
@@ -178,14 +178,14 @@ def test_bodies_and_reports_are_as_large_as_the_page_says(tmp_path: Path) -> Non
 #: Numbers of the page where a test takes smaller ones, or those of the code.
 NUMBERS: dict[str, tuple[object, object]] = {
     "up to 256 MiB (`max.decompressed.bytes`)": (DEFAULT_MAX_DECOMPRESSED_BYTES, 256 << 20),
-    "a million records of a batch are compared": (SEARCHED_RECORDS, 1 << 20),
-    "records that take 16 MiB in memory are read": (PeekLimits().max_bytes, 16 << 20),
+    "compares a million records of a batch": (SEARCHED_RECORDS, 1 << 20),
+    "reads records that take 16 MiB in memory": (PeekLimits().max_bytes, 16 << 20),
     "2,000 characters of a value and 20 headers of a record": ((SHOWN_CHARACTERS, MOST_HEADERS), (2000, 20)),
-    "4 MiB and a deadline, whatever it says of its own size": (MAX_ANSWER_BYTES, 4 << 20),
-    "in memory eight times its size, or 64 MiB": ((MOST_TIMES, LEAST_BYTES), (8, 64 << 20)),
+    "4 MiB and a deadline, for any announced size": (MAX_ANSWER_BYTES, 4 << 20),
+    "takes eight times its size, or 64 MiB, of memory": ((MOST_TIMES, LEAST_BYTES), (8, 64 << 20)),
     "10 s (`socket.connection.setup.timeout.ms`)": (parse(BrokerConfig, {}).socket_connection_setup_timeout_ms, 10000),
-    "16 MiB for all of them together, of which 16 KiB each": ((LOGIN_BYTES, LOGIN_FREE_BYTES), (16 << 20, 16 << 10)),
-    "gives way to a newer one, and has 10 s": (REQUEST_MS, 10000),
+    "share 16 MiB of memory, of which each always gets 16 KiB": ((LOGIN_BYTES, LOGIN_FREE_BYTES), (16 << 20, 16 << 10)),
+    "A request has 10 s": (REQUEST_MS, 10000),
 }
 
 

@@ -138,7 +138,7 @@ def test_a_question_to_a_registry_ends_with_all_references(limit_ms: int, most: 
 
 
 def test_a_page_gives_a_registry_a_second() -> None:
-    assert "values are decoded for a second, and a registry is given one" in PAGE
+    assert "decodes values for one second, and waits one second for a registry" in PAGE
     with SlowRegistry(40) as registry:
         view = ByteView(shown_by_schema(registry.client(rounds=1)), registry.clock)
         shown, began_ms = view.of_page(), registry.clock.now_ms
