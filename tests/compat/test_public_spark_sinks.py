@@ -78,7 +78,7 @@ def promised(column: str) -> dict[str, str]:
 )
 def test_options_of_public_jobs_are_taken_as_the_page_says(files: Mapping[str, str]) -> None:
     assert len(SETS) >= 100
-    assert f"\n{len(SETS)} sets of options" in PAGE.read_text(encoding="utf-8")
+    assert f"{len(SETS)} sets of options" in PAGE.read_text(encoding="utf-8")
     kinds = [each["kind"] for each in SETS]
     assert promised("sets") == {kind: str(kinds.count(kind)) for kind in kinds}
     spark, here = promised("spark"), promised("ours")

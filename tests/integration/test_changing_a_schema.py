@@ -112,7 +112,7 @@ def outcome(registry: EmbeddedRegistry, name: str, before: list[StructField], af
         assert "docs/changing-a-schema.md" in str(error)
         reasons = re.findall(r"\b([A-Z]+(?:_[A-Z]+)+)\b", str(error))
         return f"refused: `{reasons[0]}`"
-    return "the same schema" if first == second else "taken"
+    return "the same schema" if first == second else "accepted"
 
 
 ROW = {"id": 7, "customer": "Ada", "note": "new", "amount": 5, "client": "Ada", "total": 5, "price": 0.5}
