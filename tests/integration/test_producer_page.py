@@ -79,7 +79,7 @@ def test_calls_beside_those_of_other_clients_do_the_same() -> None:
                     raise AssertionError(f"{client}, {name}") from error
                 if scope["producer"] not in made:
                     made.append(scope["producer"])
-                if name not in ("begin a transaction", "end"):
+                if name not in ("begin a transaction", "close"):
                     scope["producer"].flush(timeout=10)
             for producer in made:
                 getattr(producer, "close", producer.flush)()
