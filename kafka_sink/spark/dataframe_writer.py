@@ -52,7 +52,13 @@ from kafka_sink.spark.driver.write_report import (
 )
 from kafka_sink.spark.errors import cause_of, short
 from kafka_sink.spark.format_lookup import name_interpreter
-from kafka_sink.spark.internals import array_of_one, classic_context, micro_batch_of, running_query
+from kafka_sink.spark.internals import (
+    array_of_one,
+    classic_context,
+    micro_batch_of,
+    remove_checkpoint,
+    running_query,
+)
 from kafka_sink.spark.options import OptionValue, SinkOptions, parse_arguments
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of
 from kafka_sink.spark.task.task_outcome import TaskOutcome, outcome_of, total_of
@@ -335,10 +341,13 @@ class _Write:
                     # If it were raised, Spark would retry the task and report only the last attempt.
                     return TaskOutcome(failure=error)
 
+            rows = self._by_partition()
             try:
-                last = self._outcomes(self._by_partition(), task, with_copies=with_copies)
+                last = self._outcomes(rows, task, with_copies=with_copies)
             except Exception as error:
                 raise of_attempt(error) from error
+            finally:
+                remove_checkpoint(rows)
             written_ms = SYSTEM_CLOCK.monotonic_ms()
             check_bad_rows(last, spec)
             course.is_deciding = True

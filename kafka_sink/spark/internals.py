@@ -88,6 +88,22 @@ def running_tasks(context: SparkContext, stages: Collection[int]) -> int:
     return _seen(look, 0)
 
 
+def remove_checkpoint(rows: Any) -> None:
+    """Remove the blocks of *rows*, which ``localCheckpoint`` returned and nobody reads any more. Spark itself removes
+    them once the JVM's garbage collector has found that, which can take half an hour; over Spark Connect, once Python
+    has forgotten *rows*.
+
+    Seen in Spark 3.5 to 4.3 (``LogicalRDD.rdd``, ``SparkContext.unpersistRDD``). Gone: the blocks stay until then.
+    """
+
+    def remove() -> None:
+        checkpoint = rows._jdf.queryExecution().analyzed().rdd()
+        # RDD.unpersist would warn in each batch that the rows cannot be computed again.
+        checkpoint.sparkContext().unpersistRDD(checkpoint.id(), False)
+
+    _seen(remove, None)
+
+
 class SparksBar:
     """Spark's ``ConsoleProgressBar``. It draws every 200 ms, but not within 500 ms after the end of a job.
 

@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "spark/test_json_settings.py": {"_jdf", "_jvm"},
     "spark/test_progress_line.py": {"_jsc"},
     "spark/test_stop.py": {"_jsc"},
+    "spark/test_stream_write.py": {"_jsc"},
     "unit/broker/test_processor.py": {"_connections"},
     "unit/broker/test_socket_server.py": {"_listeners"},
     "unit/client/test_network_client.py": {"_correlation_id"},

@@ -109,10 +109,11 @@ def profile(
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
     """The parts in rows, the streams in columns, as Markdown."""
-    heads = [f"{LABELS.get(each['stream'], each['stream'])}, {each['tasks']} tasks" for each in found]
+    labels = {**LABELS, "null-tuned": f"{LABELS['null']}, tuned"}
+    heads = [f"{labels.get(run['stream'], run['stream'])}, {run['tasks']} tasks" for run in found]
     lines = [f"| ms | {' | '.join(heads)} |", f"| --- |{' --- |' * len(found)}"]
     parts = list(found[0])[3:]
-    lines += [f"| {part} | {' | '.join(f'{each[part]:.1f}' for each in found)} |" for part in parts]
+    lines += [f"| {part} | {' | '.join(f'{run[part]:.1f}' for run in found)} |" for part in parts]
     return "\n".join(lines)
 
 

@@ -227,5 +227,5 @@ WITHOUT_RECORDS: Final = frozenset({"null", "null-tuned"})
 LABELS: Final[Mapping[str, str]] = {
     "kafka": "Spark's own sink",
     "null": "a Python sink that does nothing",
-    "null-tuned": "the same, tuned as kafkalite is",
+    "null-tuned": "the same, tuned (tunePythonWorkers)",
 }

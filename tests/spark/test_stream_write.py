@@ -452,6 +452,16 @@ def test_write_of_a_version_writes_once_and_returns_a_report(query: Query, atomi
     assert query.found() == Counter(b"%d" % row for row in range(1000))
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "Spark keeps no rows of an atomic write after its end")
+@pytest.mark.way(ways.ATOMIC)
+def test_spark_keeps_no_rows_of_an_atomic_write(query: Query) -> None:
+    # PySpark has no public way to ask which blocks Spark keeps.
+    context: Any = query.spark.sparkContext._jsc
+    kept = set(context.getPersistentRDDs())
+    write(keyed(query), options=query.options, app_id=query.topic, version=0)
+    assert set(context.getPersistentRDDs()) <= kept
+
+
 @pytest.mark.behaviour("Streams and foreachBatch", "Keys of an atomic write go where Kafka's Java client sends them")
 @pytest.mark.way(ways.ATOMIC)
 def test_keys_of_an_atomic_write_go_where_java_sends_them(query: Query) -> None:

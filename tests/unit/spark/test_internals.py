@@ -28,6 +28,7 @@ ANOTHER: Any = SimpleNamespace()
         (internals.classic_context, None),
         (lambda spark: internals.stages_with_tag(spark, "tag"), set()),
         (lambda spark: internals.running_tasks(spark, {1}), 0),
+        (internals.remove_checkpoint, None),
         (internals.java_query, None),
         (lambda spark: internals.running_query(spark, "5f0c8d7e"), None),
         (internals.activate, None),
