@@ -25,41 +25,47 @@ OpenRows: TypeAlias = Mapping[TopicPartition, LogTransaction]
 class Fence(Enum):
     """The driver's own InitProducerId in this plan."""
 
-    NONE = "not sent yet, or its epoch was used up by a move since"
-    HELD = "its epoch is the one after the transaction that was described before it, or 0 of a new id or producer id"
-    LATE = "its epoch is a later one: another driver was there in between. Seen again, the id still has our epoch"
-    LOST = "its epoch is a later one, and seen again, the id has the epoch of a newer driver"
+    NONE = "not sent yet, or a move has used up its epoch since"
+    HELD = "its epoch follows the transaction that was described before it, or is 0 of a new id or producer id"
+    LATE = (
+        "its epoch is a later one: another driver has fenced in between. In the next observation the id still has this "
+        "driver's epoch"
+    )
+    LOST = "its epoch is a later one, and in the next observation the id has the epoch of a newer driver"
 
 
 class End(Enum):
     """How far the last transaction of the driver's id has ended, everywhere. The first one that applies counts."""
 
-    UNSEEN = "not known: the progress was read before the id was described, or at the same time"
+    UNSEEN = "unknown: the progress was read before the id was described, or at the same time"
     UNUSED = "none: the id is new or forgotten, and no offsets are pending"
-    ENDING = "PrepareCommit or PrepareAbort: decided, and its coordinator writes the ends"
+    ENDING = "PrepareCommit or PrepareAbort: decided, and its coordinator writes the markers"
     OPEN = "Ongoing, with an ordinary time-out"
     APPLYING = "any other state, with offsets pending and no rows open, within two seconds of the beginning of the plan"
     REPAIR_ABORTED = "CompleteAbort with the time-out of a repair: a lost commit was aborted while it was written again"
     REPAIR = "a lost commit that is being written again: it has a time-out that no other transaction has"
     ENDED = (
-        "complete, and its end is in every partition and, if it is a commit, in the progress; or Empty, and nothing is "
-        "open or pending; or a repair that is a complete commit, with nothing open or pending"
+        "complete, with its marker in every partition and, if it is a commit, in the progress; or Empty, or a repair "
+        "that is a complete commit, with neither open rows nor pending offsets"
     )
     LOST_COMMIT = (
-        "CompleteCommit, and its end is missing in a partition, or the progress does not name it or is missing"
+        "CompleteCommit, and its marker is missing in a partition, or the progress does not name it or is missing"
     )
-    LOST_ABORT = "CompleteAbort, and its end is missing in a partition, or offsets are pending"
-    UNPROVEN = "its end is missing, and the id is Empty, forgotten or has rows of another epoch open"
+    LOST_ABORT = "CompleteAbort, and its marker is missing in a partition, or offsets are pending"
+    UNPROVEN = "its marker is missing, and the id is Empty, is forgotten, or has open rows of another epoch"
 
 
 class Batch(Enum):
     """The transactions of the last decided batch."""
 
-    COMMITTED = "all are committed, or there are none: no progress, or the atomic protocol, whose rows are the driver's"
+    COMMITTED = (
+        "all are committed, or there are none: without progress, or in the atomic protocol, in which the driver's "
+        "transaction contains the rows"
+    )
     UNKNOWN = "not all are described as committed, and EndTxn was not sent in this plan"
-    ABORTED = "EndTxn says that the brokers had aborted all"
-    FORGOTTEN = "EndTxn says that the brokers have forgotten them, or an operator accepts the torn batch"
-    TORN = "EndTxn says that the brokers had aborted, or have forgotten, some"
+    ABORTED = "according to EndTxn, the brokers had aborted all"
+    FORGOTTEN = "according to EndTxn, the brokers have forgotten them; or an operator accepts the torn batch"
+    TORN = "according to EndTxn, the brokers had aborted or have forgotten some"
 
 
 class Move(Enum):
@@ -69,32 +75,34 @@ class Move(Enum):
     SKIP = "end the plan without an epoch: the batch is not written"
     FOLLOW = "end the plan with the epoch that the last commit has begun"
     DESCRIBE = "DescribeTransactions of the decided batch's transactions"
-    SEE = "see"
-    WAIT = "pause, then see"
-    ABORT_OPEN = "InitProducerId with its producer id and epoch (KIP-360), which aborts it; then see"
+    SEE = "observe"
+    WAIT = "pause, then observe"
+    ABORT_OPEN = "InitProducerId with its producer id and epoch (KIP-360), which aborts it; then observe"
     COMMIT_AGAIN = (
-        "if it is no repair yet, first record its epoch in the id of records, and InitProducerId with its producer id "
-        "and epoch, and the time-out of a repair. In either case AddPartitionsToTxn and AddOffsetsToTxn of where the "
-        "end is missing, EndTxn (commit); then see"
+        "if it is not a repair yet, first record its epoch in the repair id, and send InitProducerId with its producer "
+        "id and epoch and the time-out of a repair. In both cases AddPartitionsToTxn and AddOffsetsToTxn for the "
+        "missing markers, EndTxn (commit); then observe"
     )
-    ABORT_AGAIN = "AddPartitionsToTxn and AddOffsetsToTxn of where the end is missing, EndTxn (abort); then see"
+    ABORT_AGAIN = "AddPartitionsToTxn and AddOffsetsToTxn for the missing markers, EndTxn (abort); then observe"
     FENCE = (
-        "InitProducerId without an epoch, once. With an answer: read the progress; before that see, if the epoch is "
-        "not the next one. Without an answer, or if something was open: see"
+        "InitProducerId without an epoch, once. With an answer: read the progress; if the epoch is not the next one, "
+        "observe before that. Without an answer, or if a transaction was open: observe"
     )
     STOP_LOST_END = "stop with LostEndError"
     STOP_FENCED = "stop with FencedError"
-    COMMIT_DECIDED = "EndTxn (commit) of those transactions; its codes say what became of them"
+    COMMIT_DECIDED = "EndTxn (commit) of those transactions; its error codes give their outcomes"
     PROVE = (
-        "write a progress, read the one before it from the same coordinator, and abort the write. If that is another "
-        "progress than was read, this plan ends and the batch is planned anew. The fence is used up; see"
+        "write a progress, read the previous one from the same coordinator, and abort the write. If it differs from "
+        "the progress of this plan, end the plan and plan the batch again. The fence is used up; observe"
     )
     STOP_TORN = "stop with TornBatchError"
-    ROLL_BACK = "decide a progress that names the batch before, and no transactions. The fence is used up; see"
-    TRY_TWO_PHASE = "InitProducerId with two-phase commit. The fence is used up; see"
-    CLEAR_RECORD = "InitProducerId of the id of records with its producer id and epoch: no commit is lost"
-    ABORT_LEFT = "EndTxn (abort) of what tasks left open"
-    SEARCH = "search the logs for lost ends of tasks, and write them again"
+    ROLL_BACK = "decide a progress that names the previous batch, and no transactions. The fence is used up; observe"
+    TRY_TWO_PHASE = "InitProducerId with two-phase commit. The fence is used up; observe"
+    CLEAR_RECORD = (
+        "InitProducerId of the repair id with its producer id and epoch, which records that no commit is lost"
+    )
+    ABORT_LEFT = "EndTxn (abort) of the open transactions of tasks"
+    SEARCH = "search the logs for lost markers of tasks, and write them again"
     BEGIN = "end the plan with the epoch of the fence"
 
 
@@ -307,13 +315,13 @@ _LATER_BATCH: Final = Condition(
 )
 _NOTHING_HAPPENED: Final = Condition(
     "transaction version 2; the last transaction is the commit of the batch that this process planned last, and has "
-    "decided the progress; no task of any process has a transaction open; no leader has changed; its epoch is not "
-    "reserved, and its time-out is an ordinary one",
+    "decided the progress; no task of any process has an open transaction; no leader has changed; the epoch of the "
+    "commit is not reserved, and its time-out is an ordinary one",
     nothing_happened,
 )
-_NOT_DESCRIBED: Final = Condition("they were not described in this plan", lambda s: s.described is None)
+_NOT_DESCRIBED: Final = Condition("the transactions were not described in this plan", lambda s: s.described is None)
 _RECORDED_COMMIT: Final = Condition(
-    "the last transaction is a commit, and a lost one is recorded",
+    "the last transaction is a commit, and a lost commit is recorded",
     lambda s: s.recorded_epoch is not None and s.last is not None and s.last.state == "CompleteCommit",
 )
 _RECORDED: Final = Condition(
@@ -332,15 +340,15 @@ RESERVED: Final = Condition(
 )
 _NOT_PROVEN: Final = Condition("the progress is not proven", lambda s: not s.is_proven)
 _NEW_OR_LEFT_OPEN: Final = Condition(
-    "there is no progress, or before the fence tasks had transactions open that the progress does not list",
+    "there is no progress, or before the fence tasks had open transactions that the progress does not list",
     lambda s: s.progress is None or bool(s.undecided),
 )
 _LEFT_UNDECIDED: Final = Condition(
-    "before the fence tasks had transactions open that the progress does not list, and they are not aborted yet",
+    "before the fence tasks had open transactions that the progress does not list, and they are not aborted yet",
     lambda s: bool(s.undecided),
 )
 _TWO_PHASE_UNTRIED: Final = Condition(
-    "two-phase commit is wanted, and this process has not tried it", lambda s: s.needs_two_phase
+    "two-phase commit is enabled, and this process has not tried it", lambda s: s.needs_two_phase
 )
 _NEW_LEADERS: Final = Condition(
     "this process has not searched the partitions, or not under their present leaders", lambda s: s.has_new_leaders
@@ -378,97 +386,96 @@ _AFTER: Final = (Fence.HELD, Fence.LATE)
 
 TABLE: Final = (
     Rule(Move.REFUSE_WRITER, also=(_ANOTHER_WRITER,)).because(
-        "A sink has one writer. Before the fence, the other writer is not even disturbed."
+        "A sink has one writer. Before the fence, this driver has not disturbed the other writer."
     ),
     Rule(Move.SKIP, _BEFORE, also=(_LATER_BATCH,)).because(
-        "What is below the last committed batch is never written, whoever is the driver now, so no fence is needed. A "
-        "stale answer can only tell less."
+        "No driver writes a batch below the last committed one, so no fence is necessary. A stale answer may only name "
+        "an older batch."
     ),
     Rule(Move.DESCRIBE, _BEFORE, (End.ENDED,), (Batch.UNKNOWN,), (_NOTHING_HAPPENED, _NOT_DESCRIBED)).because(
         "A description changes nothing."
     ),
     Rule(Move.FOLLOW, _BEFORE, (End.ENDED,), (Batch.COMMITTED,), (_NOTHING_HAPPENED,)).because(
-        "EndTxn has begun the next epoch (KIP-890). Whoever was fenced by this process's first batch still is; a "
-        "driver that fences from now on stops this one at TxnOffsetCommit, at the latest. An epoch has one commit, so "
-        "the progress that it decided is the latest one."
+        "EndTxn has begun the next epoch (KIP-890). All drivers that this process fenced in its first batch are still "
+        "fenced; a driver that fences from now on stops this one at TxnOffsetCommit at the latest. An epoch has one "
+        "commit, so the progress that it decided is the latest one."
     ),
     Rule(Move.SEE, _BEFORE, (End.UNSEEN,)).because(
-        "A transaction could begin, time out and lose its end between the two answers."
+        "A transaction could begin, time out and lose its marker between the two answers."
     ),
-    Rule(Move.WAIT, _LOOKING, (End.ENDING, End.APPLYING)).because("What is decided ends in one way only."),
+    Rule(Move.WAIT, _LOOKING, (End.ENDING, End.APPLYING)).because("A decided transaction has only one outcome."),
     Rule(Move.ABORT_OPEN, _LOOKING, (End.OPEN,)).because(
-        "Nothing of an open transaction is decided. One that is decided meanwhile stays decided: the request names the "
-        "exact epoch. EndTxn would not fence in version 1."
+        "An open transaction is undecided. If it is decided in the meantime, it stays decided, because the request "
+        "names the exact epoch. EndTxn would not fence in version 1."
     ),
     Rule(Move.COMMIT_AGAIN, _LOOKING, (End.LOST_COMMIT, End.REPAIR)).because(
-        "The description proves a commit. The next InitProducerId would end that proof, so this one records it in the "
-        "id: whoever finds the time-out of a repair goes on with the commit. Nothing is written but the ends; every "
-        "request names the exact epoch, so that two drivers may do the same."
+        "The description proves a commit. The next InitProducerId would overwrite that proof, so this one records it "
+        "in the id: a driver that finds the time-out of a repair continues the commit. The move writes only markers; "
+        "every request names the exact epoch, so that two drivers may do the same."
     ),
     Rule(Move.ABORT_AGAIN, _LOOKING, (End.LOST_ABORT,)).because(
-        "The description proves an abort. It may be repeated and interrupted at will."
+        "The description proves an abort. The move may be repeated and interrupted at any point."
     ),
     Rule(Move.FENCE, _BEFORE, (End.REPAIR_ABORTED,), also=(_ACCEPTED,)).because(
         "The operator has compared the batches with their source, and says which one is the last."
     ),
     Rule(Move.STOP_LOST_END, _LOOKING, (End.UNPROVEN, End.REPAIR_ABORTED)).because(
-        "The next end of the producer id would decide about what is open, and nothing tells how it was decided. An "
-        "operator has to look."
+        "The next marker of the producer id would commit or abort the open rows, and nothing proves how they were "
+        "decided. An operator has to decide."
     ),
     Rule(Move.CLEAR_RECORD, _BEFORE, also=(_RECORDED_COMMIT,)).because(
         "The description proves that the commit is complete: it was written again, or a later one follows it. The "
-        "fence will end that proof."
+        "fence will overwrite that proof."
     ),
     Rule(Move.FENCE, _BEFORE, (End.UNUSED, End.ENDED)).because(
-        "Nothing is open or missing that the fence could end in another way. It is never repeated blindly: if its "
-        "answer is lost, or something was open, it may have aborted what another driver was repairing, which is seen "
-        "first."
+        "There is no open transaction or missing marker that the fence could end in the wrong way. The fence is never "
+        "repeated without an observation: if its answer is lost, or a transaction was open, it may have aborted the "
+        "repair of another driver."
     ),
     Rule(Move.STOP_FENCED, (Fence.LOST,)).because(
-        "Whoever has the newest epoch is the driver, also an older process that woke up late."
+        "The process with the newest epoch is the driver, even if it is an older process that resumed late."
     ),
     Rule(Move.FENCE, _AFTER, also=(RESERVED,)).because(
-        "After its last epochs an id gets another producer id, and no request reaches what the former one has open. "
-        "They are kept for ends that are written again."
+        "After its last epochs an id gets another producer id, and no request reaches open rows of the former one. "
+        "These epochs are reserved for repairs."
     ),
     Rule(Move.PROVE, _AFTER, also=(_LOST_DECISION, _NOT_PROVEN)).because(
         "A group coordinator that was replaced may have answered with an older progress."
     ),
     Rule(Move.STOP_LOST_END, _AFTER, also=(_LOST_DECISION,)).because(
-        "Fences of other drivers may have aborted the lost commit while it was written again, and have overwritten the "
-        "trace of that. An operator has to look."
+        "Fences of other drivers may have aborted the lost commit during its repair, and overwritten the trace of the "
+        "abort. An operator has to decide."
     ),
     Rule(Move.CLEAR_RECORD, _AFTER, also=(_RECORDED,)).because(
         "The progress is the recorded decision, or a later one."
     ),
     Rule(Move.COMMIT_DECIDED, _AFTER, batches=(Batch.UNKNOWN,)).because(
-        "A decision is final, and committing it again changes nothing."
+        "A decision is final, and a second commit changes nothing."
     ),
     Rule(Move.PROVE, _AFTER, batches=(Batch.ABORTED, Batch.FORGOTTEN, Batch.TORN), also=(_NOT_PROVEN,)).because(
-        "OffsetFetch and DescribeTransactions are also answered by coordinators that were replaced; they accept no "
-        "write."
+        "Replaced coordinators also answer OffsetFetch and DescribeTransactions, but they accept no write."
     ),
     Rule(Move.STOP_TORN, _AFTER, batches=(Batch.TORN,)).because(
-        "An operator has to decide about the rows that are missing, and accept the batch."
+        "An operator has to decide about the missing rows, and accept the batch."
     ),
     Rule(Move.ROLL_BACK, _AFTER, batches=(Batch.ABORTED,)).because("No reader will ever see a row of the batch."),
     Rule(Move.PROVE, _AFTER, also=(_NEW_OR_LEFT_OPEN, _NOT_PROVEN)).because(
-        "Only what the latest progress does not list may be aborted. Of a new sink this also finds missing permissions "
-        "before the first row."
+        "Only transactions that the latest progress does not list may be aborted. For a new sink this also detects "
+        "missing permissions before the first row."
     ),
     Rule(Move.TRY_TWO_PHASE, _AFTER, also=(_TWO_PHASE_UNTRIED,)).because(
-        "Brokers that refuse it are found before the first row."
+        "This detects brokers that refuse it before the first row."
     ),
     Rule(Move.ABORT_LEFT, _AFTER, also=(_LEFT_UNDECIDED,)).because(
-        "They were listed before the fence, and so belong to no newer driver; the progress, which is the latest one, "
-        "does not list them."
+        "The transactions were listed before the fence, and so belong to no newer driver. The progress is the latest "
+        "one, and does not list them."
     ),
     Rule(Move.SEARCH, _AFTER, also=(_NEW_LEADERS,)).because(
-        "Lost ends of tasks hold up readers only: their ids are not used again."
+        "Lost markers of tasks only delay readers: their ids are not reused."
     ),
     Rule(Move.BEGIN).because(
-        "All other drivers are fenced, everything before has ended, and the read behind the proposal proves that "
-        "nobody else has decided. A forgotten batch is neither written again nor skipped (ProgressError)."
+        "All other drivers are fenced, all earlier transactions have ended, and the read behind the proposal proves "
+        "that no other driver has decided. A forgotten batch is neither written again nor skipped (ProgressError)."
     ),
 )
 
