@@ -22,7 +22,7 @@ from tests.support.real_kafka import skip_on_other_brokers, skip_without_kafka
 pytestmark = requires_kafka("4.3.0", "what the page says of Java's client")
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "internals" / "differences.md"
-HEADING: Final = "## Configurations of clients, beside Java's\n"
+HEADING: Final = "## Client configurations, compared with Java\n"
 SEED: Final = 45
 OPTIONS_OF: Final = (
     "org.apache.kafka.clients.producer.ProducerConfig",

@@ -114,5 +114,5 @@ TOKENS: Final = Judged(
     "BearerToken",
     _token,
     _lifetime,
-    (Difference("A token that Java does not send", f"{_encoded({})}.{_encoded({'exp': 2**31})}.c2ln", _is_taken_here),),
+    (Difference("Tokens that Java does not send", f"{_encoded({})}.{_encoded({'exp': 2**31})}.c2ln", _is_taken_here),),
 )

@@ -107,6 +107,6 @@ JAAS_LINES: Final = Judged(
     _ours,
     (
         Difference("A JAAS option without a name", f"{_MODULES[0]} required password=c2Vj==x;", _is_nameless),
-        Difference("A login module of others", "com.example.OwnLoginModule required;", _is_foreign),
+        Difference("A third-party login module", "com.example.OwnLoginModule required;", _is_foreign),
     ),
 )

@@ -219,7 +219,7 @@ KEY_STORES: Final = Judged(
     _ours,
     (
         Difference(
-            "Certificates in one line",
+            "Several certificates in one line",
             _of_texts(_PLAIN[0], truststore_certificates=" ".join(_TWO.split("\n"))),
             _is_of_one_line,
         ),
@@ -227,7 +227,7 @@ KEY_STORES: Final = Judged(
         Difference("Keys that only Java can read", _of_key("PBE-SHA1-RC2-128"), _is_unread_here),
         Difference("A keystore with several private keys", _of_store("key", "two.pkcs12"), _has_several_keys),
         Difference("A keystore without a private key", _of_store("key", "trusted.pkcs12"), _has_no_key),
-        Difference("Certificates of a PKCS12 truststore", _of_store("trust", _UNMARKED), _is_pkcs12),
+        Difference("A PKCS12 truststore", _of_store("trust", _UNMARKED), _is_pkcs12),
         Difference(
             "Damaged PEM", _of_texts(_PLAIN[0], truststore_certificates=_TWO.replace("END", "EMD", 1)), _is_damaged
         ),

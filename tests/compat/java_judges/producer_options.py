@@ -179,9 +179,9 @@ PRODUCER_OPTIONS: Final = Judged(
     _options,
     _ours,
     (
-        Difference("Unknown names", _case(linger_mss="5"), _refused_here("unknown option ")),
+        Difference("Unknown option names", _case(linger_mss="5"), _refused_here("unknown option ")),
         Difference(
-            "Options of Java that would change what is promised",
+            "Options of Java that would change the promises of kafkalite",
             _case(security_providers="a.B"),
             _refused_here(r"option \S+ is not supported"),
         ),
@@ -191,13 +191,13 @@ PRODUCER_OPTIONS: Final = Judged(
             _refused_by_java(rf"configuration ({'|'.join(other_names.NO_EFFECT)})"),
         ),
         Difference(
-            "Values that are read at once",
+            "Values that kafkalite validates at once",
             _case(ssl_truststore_type="BKS"),
             _refused_here(rf"option ({_LATER}): .* is not allowed, expected "),
         ),
         Difference("Names in any case", _case(sasl_mechanism="plain"), _differs_in_case),
         Difference(
-            "Zeros and negative numbers with which nothing would be done",
+            "Zeros and negative numbers that would disable a function",
             _case(request_timeout_ms="0"),
             _number_out_of_range(lambda number: number <= 0),
         ),
@@ -218,12 +218,12 @@ PRODUCER_OPTIONS: Final = Judged(
             _refused_by_java("delivery.timeout.ms should be equal"),
         ),
         Difference(
-            "Transactions without time-out and without an id",
+            "Two-phase commit without an id",
             _case(transaction_two_phase_commit_enable="true"),
             _refused_here(r"option transaction.two.phase.commit.enable=true needs transactional.id"),
         ),
         Difference(
-            "A batch that no memory holds",
+            "A `batch.size` above `buffer.memory`",
             _case(batch_size="20", buffer_memory="10"),
             _refused_here(r"option batch.size \(\d+\) is more than buffer.memory"),
         ),

@@ -64,7 +64,7 @@ PROPERTIES_FILES: Final = Judged(
     _file,
     _ours,
     (
-        Difference("Properties in UTF-8", "\ufeffsasl.password=käse", _is_of_encoding),
+        Difference("Properties files", "\ufeffsasl.password=käse", _is_of_encoding),
         Difference("A line of properties without a name or a value", "enable.idempotence\n", _lacks_name_or_value),
     ),
 )
