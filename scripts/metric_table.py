@@ -30,8 +30,8 @@ SECTIONS: Final[Mapping[str, tuple[str, Iterable[Family]]]] = {
         figures.FAMILIES.values(),
     ),
     "Cluster": (
-        "Of `kafkalite ui`. The labels are `topic`, `partition`, `consumergroup` and `sink`; kafka_exporter gives the "
-        "same names to those that it has as well.",
+        "Of `kafkalite ui`. The labels are `topic`, `partition`, `consumergroup` and `sink`; kafka_exporter uses the "
+        "same names.",
         cluster_metrics.FAMILIES,
     ),
     "Producer": (
@@ -63,7 +63,7 @@ def metric_tables() -> str:
 def _section(heading: str, labels: str, families: Iterable[Family]) -> str:
     rows = "".join(f"| `{prometheus_name(family)}` | {family.meaning} |\n" for family in families)
     shown = textwrap.fill(labels, 120, break_on_hyphens=False)
-    return f"## {heading}\n\n{shown}\n\n| metric | what it means |\n| --- | --- |\n{rows}"
+    return f"## {heading}\n\n{shown}\n\n| metric | meaning and remedy |\n| --- | --- |\n{rows}"
 
 
 if __name__ == "__main__":

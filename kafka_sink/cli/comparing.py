@@ -368,6 +368,6 @@ def _cells(column: pa.Array, name: str, comparable: Comparable) -> Iterable[byte
             return list(column.to_pylist())
         raise ConfigError(
             f"column {name!r} is {column.type}, expected text or bytes, as in the records; write the files with the "
-            "columns that go to the sink, or give --format (--key-format) to compare what the records mean"
+            "columns that go to the sink, or give --format (--key-format) to compare decoded values"
         )
     return list(pc.cast(column, pa.large_binary()).to_pylist())

@@ -122,7 +122,7 @@ def connection(command: C) -> C:
         with within(connection.timeout_ms, SYSTEM_CLOCK):
             return command(connection=connection, **arguments)
 
-    text = "Longest time that the command waits for brokers, until it prints a line."
+    text = "Longest time that the command waits for brokers before each line of output."
     return _with_connection(bounded, text)  # type: ignore[return-value]
 
 

@@ -348,7 +348,7 @@ def resolved(config: T, prefix: str = "") -> T:
                 resolve(f"{prefix}{name}", value, providers), f"{prefix}{name}", hidden=True
             )
             if not present[item.name]:
-                raise UnresolvedReferenceError.of(f"{prefix}{name}", f": what {value} refers to is empty; set a value")
+                raise UnresolvedReferenceError.of(f"{prefix}{name}", f": {value} refers to an empty value; set one")
     return dataclasses.replace(config, **present) if present else config  # type: ignore[type-var]
 
 

@@ -174,7 +174,7 @@ class KafkaError(Exception):
     about none, or it is not known. *remedy* is what to do about the errors of a class.
     """
 
-    remedy: ClassVar[str] = "the text says what happened and what to do"
+    remedy: ClassVar[str] = "the text names the problem and a remedy"
 
     topic: str | None = None
     partition: int | None = None
@@ -192,9 +192,9 @@ class KafkaError(Exception):
 
 
 class ConfigError(KafkaError, ValueError):
-    """An option is missing, unknown, malformed, or contradicts another one; the text has the expected value."""
+    """An option is missing, unknown or malformed, or contradicts another one; the text names the expected value."""
 
-    remedy = "the text names the option, the value and what is allowed; [Options](options.md) lists all"
+    remedy = "the text names the option, the value and the allowed values; [Options](options.md) lists all options"
 
     def __init__(self, text: object = "", *, option: str | None = None) -> None:
         super().__init__(text)
@@ -225,7 +225,7 @@ class RequirementError(KafkaError, ImportError):
 
 
 class RegistryError(KafkaError):
-    """The registry refused a request, answered with something else, or could not be reached."""
+    """The registry refused a request, sent an invalid answer, or could not be reached."""
 
     remedy = (
         "the text names the address, without credentials, and its answer; [With a schema "
@@ -234,7 +234,7 @@ class RegistryError(KafkaError):
 
 
 class RegistryUnavailableError(RegistryError):
-    """The registry, or what gives tokens for it, could not be reached, or failed itself: it concerns every request."""
+    """The registry, or the token endpoint for it, could not be reached or failed. This affects every request."""
 
     remedy = (
         "the text names the address and its answer; start the registry, or correct the address. Readers retry after "
@@ -245,7 +245,7 @@ class RegistryUnavailableError(RegistryError):
 class RegistryDeniedError(RegistryError):
     """The registry refused the credentials, or they do not allow the request."""
 
-    remedy = "check `basic.auth.user.info` or `bearer.auth.token`, and what they may do"
+    remedy = "check `basic.auth.user.info` or `bearer.auth.token`, and their permissions in the registry"
 
 
 class IncompatibleSchemaError(RegistryError):
@@ -263,7 +263,7 @@ class SchemaNotFoundError(RegistryError):
 
 
 class UnusableSchemaError(RegistryError):
-    """A schema is of another type than is expected, or what it refers to cannot be used."""
+    """A schema has an unexpected type, or it refers to a schema that cannot be used."""
 
     remedy = "name the right format, or register it as one schema"
 
@@ -290,8 +290,8 @@ class CorruptRecordError(ProtocolError):
     """A record batch is damaged: wrong CRC, wrong lengths, or it does not decompress within its limit."""
 
     remedy = (
-        "if the text names the offset of a record, its writer damaged it: `kafkalite consume` shows it in hexadecimal"
-        " digits, and what follows it"
+        "if the text names the offset of a record, its writer damaged it: `kafkalite consume` shows the record in "
+        "hexadecimal digits, and continues with the next one"
     )
 
 
@@ -323,7 +323,7 @@ class ApiError(KafkaError):
 class KafkaTimeoutError(ApiError, TimeoutError):
     """A time-out of the client has expired (``max.block.ms``, ``delivery.timeout.ms``, that of a ``get``)."""
 
-    remedy = "the text says what was waited for: metadata, memory or an acknowledgement"
+    remedy = "the text names the awaited event: metadata, memory or an acknowledgement"
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
@@ -352,7 +352,7 @@ class NotConnectedError(DisconnectError):
 
 
 class BrokersUnreachableError(KafkaTimeoutError):
-    """No broker, or not the one that must answer, could be reached in time at the address that it advertises."""
+    """No broker, or not the required one, could be reached in time at its advertised address."""
 
     remedy = "the text has each address with its cause; run [`kafkalite check`](troubleshooting.md#check-before-a-job)"
 
@@ -362,18 +362,19 @@ class UnsupportedVersionError(ApiError):
 
     remedy = (
         "upgrade the brokers: at least 3.3, or 3.6 for exactly once ([Versions](versions.md)); a "
-        "[service](versions.md#hosted-kafkas) that leaves out transactions is written to at least once"
+        "[service](versions.md#hosted-kafkas) without transactions supports at-least-once writes only"
     )
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class InvalidRecordError(ApiError):
-    """The brokers refuse records by the settings of their topic; *numbers* are those in their batch, if known."""
+    """The brokers refuse records because of topic settings; *numbers* are the records' positions in their batch, if
+    known."""
 
     remedy = (
-        "the text has topic, partition, the record's place in its batch, the setting and the brokers' reason; grant "
-        "DESCRIBE_CONFIGS on the topic to have such rows found before they are sent"
+        "the text has topic, partition, the record's position in its batch, the setting and the brokers' reason; grant "
+        "DESCRIBE_CONFIGS on the topic, so that the sink finds such rows before it sends them"
     )
 
     code = ErrorCode.INVALID_RECORD

@@ -46,7 +46,7 @@ def require_own(path: Path) -> None:
         mode = path.lstat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             kind = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
-            raise OSError(errno.EINVAL, f"{path} is {kind}, where kafkalite has files of its own: remove it")
+            raise OSError(errno.EINVAL, f"{path} is {kind}, where kafkalite stores its own files: remove it")
 
 
 def replace_text(path: Path, text: str) -> None:

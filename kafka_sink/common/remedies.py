@@ -15,8 +15,8 @@ class Situation(Enum):
     """The request that the brokers refuse."""
 
     RECORDS = "records are written"
-    IDEMPOTENCE = "an idempotent producer asks for its id"
-    TRANSACTIONAL_ID = "a transactional producer asks for its id"
+    IDEMPOTENCE = "an idempotent producer requests its id"
+    TRANSACTIONAL_ID = "a transactional producer requests its id"
     SINK = "a sink writes exactly once"
     TOPIC = "a topic is created (option `topicPartitions`)"
 
@@ -39,7 +39,7 @@ REMEDIES: Final[Mapping[Situation, Mapping[ErrorCode, str]]] = {
             "grant IDEMPOTENT_WRITE on the cluster, or set {prefix}enable.idempotence=false"
         ),
         ErrorCode.INVALID_RECORD: (
-            "correct what the settings of the topic refuse (cleanup.policy=compact needs a key in each record, "
+            "correct the records that the topic settings refuse (cleanup.policy=compact needs a key in each record, "
             "message.timestamp.before.max.ms and message.timestamp.after.max.ms limit timestamps), or change the "
             "setting"
         ),

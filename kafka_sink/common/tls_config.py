@@ -78,7 +78,7 @@ class SslConfig(c.ReferencesConfig):
     ssl_key_password: str = c.STRING(
         "ssl.key.password",
         "",
-        "password of the private key, if it is encrypted; in a JKS keystore, if it is not the keystore's",
+        "password of the private key, if it is encrypted; in a JKS keystore, if it differs from the keystore's",
         sensitive=True,
         at_connect=True,
     )

@@ -96,7 +96,9 @@ def accept(driver: SinkDriver, version: int, writer: str | None = None) -> None:
     state = replace(driver.client.run(standing(driver)), is_commit_lost=before.is_commit_lost)
     reason = state.against(version, writer)
     if reason is not None or state.progress != plan.progress:
-        raise ExactlyOnceError(f"nothing was recorded for the sink {driver.name!r}: {reason or 'it has gone on'}")
+        raise ExactlyOnceError(
+            f"nothing was recorded for the sink {driver.name!r}: {reason or 'it has written in the meantime'}"
+        )
     known = plan.progress or Progress(0, writer or "", plan.transaction_version, 0)
     progress = replace(
         known,

@@ -196,7 +196,7 @@ class Plan:
                 "(transactional.id.expiration.ms), so it is not known whether all of it is in Kafka. Compare it with "
                 "its source ('kafkalite verify'). If it is there (write what is missing with another program), run "
                 f"`{accept_command(self.sink, version)}`; if no row of it is, "
-                f"`{accept_command(self.sink, version - 1)}`. Then start again: the sink goes on after that batch"
+                f"`{accept_command(self.sink, version - 1)}`. Then start again: the sink resumes after that batch"
             )
         self._require_same_rows(progress, version)
         return version >= progress.next_version
@@ -310,7 +310,7 @@ class ExactlyOnceError(KafkaError):
 class FencedError(ExactlyOnceError):
     """Another driver with this name is running, or ran later; its transactions were not touched."""
 
-    remedy = "run one query per name; the other one goes on. Versions of an application are written one after another"
+    remedy = "run one query per name; the other one continues. An application writes its versions one after another"
 
 
 class UndecidedError(ExactlyOnceError):
@@ -351,7 +351,7 @@ class ProgressError(ExactlyOnceError):
     """The progress in Kafka does not fit the checkpoint: it is older, newer, missing, or of another writer."""
 
     remedy = (
-        "the text says which, and has the command or the option that lets the sink go on; [Exactly "
+        "the text names the difference, and the command or the option with which the sink continues; [Exactly "
         "once](streaming.md#exactly-once) has the rules"
     )
 
@@ -383,7 +383,7 @@ def _torn(version: int, lost: Sequence[Transaction], committed: int) -> str:
     return (
         f"batch {version} was decided, but no driver completed it within transaction.timeout.ms: the "
         f"brokers aborted {len(lost)} of its {len(lost) + committed} transactions, and their rows are "
-        f"missing: {', '.join(map(str, lost))}. Until somebody has judged that, the sink writes nothing. Compare "
+        f"missing: {', '.join(map(str, lost))}. Until an operator has decided, the sink writes nothing. Compare "
         "the batch with its source ('kafkalite verify') and write the missing rows with another program, or do "
         f"without them; then run `{accept_command(sink, version)}` and start the sink again, which goes on with "
         "the next batch"

@@ -201,8 +201,8 @@ class SinkDriver:
             if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
             raise ExactlyOnceError(
-                f"{error}: a transaction is open there, and only with READ on the topic can be told whether it is this "
-                "sink's; grant it to this principal"
+                f"{error}: a transaction is open there, and only with READ on the topic can the sink determine whether "
+                "it is its own; grant READ to this principal"
             ) from error
 
     # --- fence -------------------------------------------------------------------------------------------------------
@@ -356,8 +356,8 @@ class SinkDriver:
         """
         group = self.name if with_group else None
         _log.warning(
-            "the %s of the transaction %s is missing in %s: the brokers lost it (KAFKA-20734), or brokers that were "
-            "replaced have answered; it is written again",
+            "the %s of the transaction %s is missing in %s: the brokers lost it (KAFKA-20734), or replaced brokers "
+            "answered; the sink writes it again",
             "commit" if commit else "abort",
             known.transaction,
             ", ".join([*map(str, sorted(places)), *([f"the offsets of group {group!r}"] if with_group else ())]),
@@ -398,7 +398,9 @@ class SinkDriver:
                 await self._end_writers(opened, transaction_version)
             searched = logs_of(each for each in partitions if each.topic_partition in ends)
         except KafkaError as error:
-            _log.warning("the logs were not searched for transactions whose end the brokers have lost: %s", error)
+            _log.warning(
+                "the logs were not searched for transactions whose commit or abort marker is missing: %s", error
+            )
         self.remembered.logs = searched
 
     async def _end_writers(
@@ -437,10 +439,10 @@ def unproven(group: str, what: str, rows: OpenRows) -> LostEndError:
     place = next(iter(sorted(rows)), TopicPartition("__consumer_offsets", -1))
     command = f"kafkalite txn hanging {place.topic}" + (f" {place.partition}" if rows else "")
     return LostEndError(
-        f"a transaction {what}: the brokers have lost its end (KAFKA-20734) in {', '.join(places)}, and nothing "
-        f"proves whether it was committed or aborted, so nothing more is written. '{command}' shows it; end it "
-        "there with --commit-at, or with --abort-at if that is refused, then compare its batch with the source "
-        "('kafkalite verify') and write missing rows with another program"
+        f"a transaction {what}: the brokers lost its commit or abort marker (KAFKA-20734) in {', '.join(places)}, and "
+        "nothing proves whether it was committed or aborted, so the sink writes nothing more. "
+        f"'{command}' shows the transaction; end it there with --commit-at, or with --abort-at if that is refused, "
+        "then compare its batch with the source ('kafkalite verify') and write missing rows with another program"
     )
 
 

@@ -96,7 +96,7 @@ class WriterTransactions:
             used[name] = _Used(version, transaction)
             return transaction
         raise KafkaTimeoutError(
-            f"no transactional id was acquired in {_ATTEMPTS} attempts: each response was lost, at last: {lost}"
+            f"no transactional id was acquired in {_ATTEMPTS} attempts: each response was lost; the last error: {lost}"
         ) from lost
 
     def wrote(self, sink: str, transaction: Transaction, ends: Mapping[TopicPartition, int]) -> None:

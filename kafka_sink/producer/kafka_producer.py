@@ -498,7 +498,7 @@ class KafkaProducer:
         close does not wait. A second close does nothing.
 
         :raises KafkaTimeoutError: after all this, if records were given up before they were acknowledged. The text
-            counts them, and their futures say of each whether it was sent. A ``with`` block that an exception ends
+            counts them, and the future of each says whether it was sent. A ``with`` block that an exception ends
             does not wait, and leaves this to the log.
         :raises ValueError: if *timeout* is negative, or no number.
         """
@@ -527,7 +527,7 @@ class KafkaProducer:
                     raise KafkaTimeoutError(_STUCK)
         lost = self._sender.take_lost()
         if lost:
-            raise KafkaTimeoutError(f"{lost}; their futures say of each record whether it was sent")
+            raise KafkaTimeoutError(f"{lost}; the future of each record says whether it was sent")
 
     def __enter__(self) -> Self:
         return self

@@ -42,7 +42,8 @@ _OUTCOMES: Final = {
 _TRAFFIC: Final = {
     "request-rate": "Requests sent per second.",
     "request-total": "Requests sent.",
-    "request-size-avg": "Mean size of a request, bytes. Small ones beside a high rate: raise linger.ms or batch.size.",
+    "request-size-avg": "Mean size of a request, bytes. If requests are small at a high rate, raise linger.ms or "
+    "batch.size.",
     "request-size-max": "Size of the largest request, bytes.",
     "outgoing-byte-rate": "Bytes sent per second.",
     "outgoing-byte-total": "Bytes sent.",
@@ -60,7 +61,7 @@ FAMILIES: Final = families(
     "producer-metrics",
     {
         **_OUTCOMES,
-        "batch-size-avg": "Mean size of a batch as sent, bytes. Far below batch.size beside a high rate: raise "
+        "batch-size-avg": "Mean size of a batch as sent, bytes. If it is far below batch.size at a high rate, raise "
         "linger.ms.",
         "batch-size-max": "Size of the largest batch as sent, bytes.",
         "record-queue-time-avg": "Mean time that a batch waits before it is sent, ms. Beyond linger.ms the connections "
@@ -73,8 +74,8 @@ FAMILIES: Final = families(
         "record-size-avg": "Mean size of a record before compression, bytes.",
         "record-size-max": "Size of the largest record, bytes. Beyond max.request.size or the topic's "
         "max.message.bytes it is refused.",
-        "compression-rate-avg": "Mean size of a batch as sent by its size before compression. Near 1 compression costs "
-        "time for nothing.",
+        "compression-rate-avg": "Mean size of a batch as sent, divided by its size before compression. Near 1 "
+        "compression costs time without benefit.",
         "records-per-request-avg": "Mean number of records in a request.",
         "batch-split-rate": "Batches per second that a broker refused as too large and that were split. Above 0 set "
         "batch.size below the topic's max.message.bytes.",
@@ -96,7 +97,7 @@ FAMILIES: Final = families(
         "metadata-wait-time-ns-total": "Time that writers have waited for topics and leaders, ns. If it grows after "
         "the start, leaders are missing.",
         "requests-in-flight": "Requests without an answer yet.",
-        "metadata-age": "Age of what is known of topics and leaders, seconds. Beyond metadata.max.age.ms no broker "
+        "metadata-age": "Age of the metadata of topics and leaders, seconds. Above metadata.max.age.ms no broker "
         "answers.",
         "connection-count": "Open connections.",
         "connection-creation-rate": "Connections opened per second. If it stays above 0, they are closed by brokers, "
@@ -123,7 +124,7 @@ TOPIC_FAMILIES: Final = families(
         **_OUTCOMES,
         "byte-rate": "Bytes of batches sent per second.",
         "byte-total": "Bytes of batches sent.",
-        "compression-rate": "Mean size of a batch as sent by its size before compression.",
+        "compression-rate": "Mean size of a batch as sent, divided by its size before compression.",
     },
 )
 

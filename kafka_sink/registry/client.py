@@ -309,8 +309,8 @@ class RegistryClient:
 def _warn_once(shown: str) -> None:
     if _SAID.is_new(shown):
         _log.warning(
-            "the credentials for the schema registry go unencrypted to %s, where others can read them on the way; use "
-            "https:// in %s",
+            "the credentials for the schema registry are sent unencrypted to %s, so others can read them on the "
+            "network; use https:// in %s",
             shown,
             URL,
         )
@@ -382,7 +382,7 @@ def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
     if isinstance(parsed, list):
         return _texts(parsed, answer)
     if answer.repeats_secret(_as_text(parsed.get("references"))):
-        raise RegistryError(f"{server.shown} answers with the credentials that it was sent; check its address")
+        raise RegistryError(f"the answer of {server.shown} contains the credentials of the request; check its address")
     return {name: value if name in _USED else _texts(value, answer) for name, value in parsed.items()}
 
 
@@ -390,7 +390,7 @@ def _as_text(references: Any) -> str:
     try:
         return str(references)
     except RecursionError:
-        raise RegistryError("the registry answered with references that are none; check its address") from None
+        raise RegistryError("the registry answered with invalid references; check its address") from None
 
 
 def _texts(value: Any, answer: HttpAnswer) -> Any:

@@ -83,11 +83,16 @@ class RegistryConfig(c.Options):
         "https:// address of the token endpoint, for OAUTHBEARER",
         is_address=True,
     )
-    client_id: str = c.STRING("bearer.auth.client.id", "", "the client's id there, or a reference to it")
-    client_secret: str = c.STRING(
-        "bearer.auth.client.secret", "", "the client's secret there, or a reference to it", sensitive=True
+    client_id: str = c.STRING(
+        "bearer.auth.client.id", "", "the client's id at the token endpoint, or a reference to it"
     )
-    scope: str = c.STRING("bearer.auth.scope", "", "what the token is asked for")
+    client_secret: str = c.STRING(
+        "bearer.auth.client.secret",
+        "",
+        "the client's secret at the token endpoint, or a reference to it",
+        sensitive=True,
+    )
+    scope: str = c.STRING("bearer.auth.scope", "", "scope of the token")
     logical_cluster: str = c.STRING(
         "bearer.auth.logical.cluster", "", "the registry's logical cluster in Confluent Cloud"
     )
@@ -95,7 +100,8 @@ class RegistryConfig(c.Options):
     auto_register: bool = c.BOOLEAN(
         "auto.register.schemas",
         True,
-        "register the schema before the tasks begin, if the registry allows it; false: it must be registered; false "
+        "register the schema before the tasks begin, if the registry allows it; false: the registry must have the "
+        "schema; false "
         "by default with use.latest.version=true and use.schema.id",
     )
     use_latest: bool = c.BOOLEAN(
@@ -278,7 +284,7 @@ def check_of_serializers(name: str, value: str) -> None:
     taken, reason = _OF_ONE_VALUE[option]
     if not taken or value.strip().lower().rpartition(".")[2] != taken:
         only = f", expected {taken}" if taken else ""
-        raise ConfigError.of(name, f": {value!r} would decide what is written{only}: {reason}; remove it")
+        raise ConfigError.of(name, f": {value!r} would change the payloads{only}: {reason}; remove it")
 
 
 def is_of_serializers(name: str) -> bool:

@@ -16,28 +16,28 @@ from kafka_sink.reports.writes import SinkProgress, SourceLag
 FAMILIES: Final = families(
     "sink",
     {
-        "batches-total": "Batches whose rows are all acknowledged, and committed if exactly once. If it stands still "
+        "batches-total": "Batches whose rows are all acknowledged, and committed if exactly once. If it does not grow "
         "while the source has rows, the query has ended or waits: see query.exception() and query.status.",
         "skipped-batches-total": "Batches that Spark ran again and that were committed before: nothing was written. "
-        "One after a restart is normal; more mean that somebody goes back to an older checkpoint.",
-        "failed-batches-total": "Writes that ended with an error, which the report's last line has. Spark runs the "
-        "batch again; if it goes on, the query ends.",
-        "torn-batches-total": "Batches whose partitions have another number of rows than the batch. It must not move: "
-        "compare the topic with kafkalite verify before you trust it.",
-        "missing-batches-total": "Numbers of batches that the report does not have. Look whether the file was replaced "
-        "or its disk was full; the rows may be there: kafkalite groups describe shows the last batch.",
+        "One after a restart is normal; more mean that an older checkpoint was restored.",
+        "failed-batches-total": "Failed writes; the report's last line has the error. Spark runs the batch again; if "
+        "it fails again, the query ends.",
+        "torn-batches-total": "Batches whose partitions have another number of rows than the batch. It must stay 0: "
+        "compare the topic with kafkalite verify before you use it.",
+        "missing-batches-total": "Batch numbers that are missing in the report. Check whether the file was replaced or "
+        "its disk was full; the rows may be in Kafka: kafkalite groups describe shows the last batch.",
         "rows-total": "Rows that the brokers have acknowledged, in batches that have ended well.",
         "bad-rows-total": "Rows that could not be written and were dropped or are dead letters (option onBadRow). If "
-        "it moves, read the reason: of a dead letter in its headers, of a dropped row in the executor's log.",
+        "it grows, read the reason: of a dead letter in its headers, of a dropped row in the executor's log.",
         "bytes-total": "Bytes of these rows before compression.",
         "wire-bytes-total": "Bytes of these rows as they were sent. If it grows against the bytes before compression, "
         "the rows compress worse or the batches are smaller.",
         "source-lag-rows": "Rows that the source had and the last batch did not read. If it grows, the stream is "
         "slower than its source: more cores or partitions, or a higher maxOffsetsPerTrigger.",
-        "last-batch": "Number of the last batch; -1 for a write that has none.",
+        "last-batch": "Number of the last batch; -1 for a write without a number.",
         "last-batch-rows": "Rows of the last batch.",
         "last-commit-timestamp-seconds": "When the last batch ended, seconds since 1970. time() minus it is the age of "
-        "what readers see: if it grows, the source is empty or the query stands still.",
+        "the newest batch: if it grows, the source is empty or the query is stalled.",
         "write-seconds": "Time of the last batch's tasks. If it grows with the rows, that is the load; with the same "
         "rows, look at the acknowledgements, then at the query before the sink.",
         "commit-seconds": "Time of the last batch's commit; 0 at least once. If it grows, the coordinators are slow: "

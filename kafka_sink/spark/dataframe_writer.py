@@ -317,9 +317,8 @@ class _Write:
         if once.two_phase:
             raise ConfigError.of(
                 "kafka.transaction.two.phase.commit.enable",
-                "=true is for a transaction for each task: with "
-                "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set "
-                "atomic=False",
+                "=true is for a transaction for each task: with atomic=True the batch is one transaction, which needs "
+                "no second phase; remove the option, or set atomic=False",
             )
         spec, writer = self.spec, self.writer
         require_local_checkpoint(self.df)

@@ -283,7 +283,7 @@ def as_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
     texts = {name: _text(name, value) for name, value in c.without_none(options).items()}
     for name, text in texts.items():
         if not text.isascii() and text.encode(errors="replace").decode() != text:
-            raise ConfigError.of(name, " is no text in UTF-8; correct it")
+            raise ConfigError.of(name, " is not valid UTF-8; correct it")
     return texts
 
 

@@ -41,8 +41,8 @@ SINK_MEANINGS: Final[Mapping[str, str]] = {
         "without acknowledgements it is not known whether rows were written (one of all, -1, 1)"
     ),
     "buffer.memory": (
-        "limit for each task: the unacknowledged data that it holds, bytes; it waits when the limit is reached, and "
-        "all tasks that run on an executor at the same time together need this times their number (from 1 to "
+        "limit for the unacknowledged data of each task, bytes; the task waits when it reaches the limit, and N tasks "
+        "that run on an executor at the same time need N times this memory (from 1 to "
         "9223372036854775807)"
     ),
     "transaction.two.phase.commit.enable": (

@@ -181,7 +181,7 @@ class WriteSpec(OfOneVersion, c.Options):
     max_records_per_second: int | None = c.INT(
         "maxRecordsPerSecond",
         None,
-        "limit for each task: all tasks that run at the same time together write this number times their number; for "
+        "limit for each task: N tasks that run at the same time write up to N times this number; for "
         "exactly once, a batch must still end within kafka.transaction.timeout.ms",
         c.between(1, 2**31 - 1),
         group=TOPIC_AND_ROWS,
@@ -202,15 +202,15 @@ class WriteSpec(OfOneVersion, c.Options):
     on_bad_row: str = c.STRING(
         "onBadRow",
         None,
-        "what becomes of a row that cannot be written: fail = the write fails; drop = the row is left out; dead-letter "
-        "= it goes to deadLetterTopic; default: fail, or dead-letter if deadLetterTopic is set",
+        "handling of a row that cannot be written: fail = the write fails; drop = the sink discards the row; "
+        "dead-letter = the sink writes it to deadLetterTopic; default: fail, or dead-letter if deadLetterTopic is set",
         c.one_of(FAIL, DROP, DEAD_LETTER),
         group=BAD_ROWS,
     )
     dead_letter_topic: str | None = c.STRING(
         "deadLetterTopic",
         None,
-        "topic of the rows that cannot be written, with headers that say why; with exactly once they are in the same "
+        "topic of the rows that cannot be written, with the reason in headers; with exactly once they are in the same "
         "transaction as the other rows of the batch",
         c.Validator("a name", bool),
         group=BAD_ROWS,

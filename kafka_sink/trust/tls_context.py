@@ -58,7 +58,7 @@ class TlsContexts:
         if not config.checks_names:
             self._log.warning(
                 "%sssl.endpoint.identification.algorithm is empty: a certificate for any host name is accepted, so "
-                "every owner of a certificate of a trusted authority can pose as the server; set it to https",
+                "every owner of a certificate of a trusted authority can impersonate the server; set it to https",
                 prefix,
             )
 
@@ -101,7 +101,8 @@ class TlsContexts:
         for path, (*_, mode) in zip(self._files, self._stamp, strict=True):
             if mode & stat.S_IWOTH:
                 self._log.warning(
-                    "option %s: every user of this machine can write to %s, and so choose whom to trust; run chmod o-w",
+                    "option %s: every user of this machine can write to %s, and so add trusted certificates; "
+                    "run chmod o-w",
                     self._option_of(path),
                     path,
                 )

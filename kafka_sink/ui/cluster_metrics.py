@@ -34,7 +34,7 @@ _OLDEST_OFFSET: Final = Family(
 _CURRENT_OFFSET: Final = Family(
     "topic",
     "partition-current-offset",
-    "Offset of the next record of the partition, transactions' markers included. Its rate is what is written by all.",
+    "Offset of the next record of the partition, transaction markers included. Its rate is that of all writers.",
 )
 _MEMBERS: Final = Family(
     "consumergroup",
@@ -45,14 +45,13 @@ _LAG: Final = Family(
     "consumergroup",
     "lag",
     "Records of the partition that the group has not committed. If it grows, its consumers are slower than the "
-    "writers, or stopped; if they read only what is committed, look for an open transaction too.",
+    "writers, or stopped; readers of committed records may also wait for an open transaction.",
 )
 _PROGRESS_BATCH: Final = Family("sink", "progress-batch", "Last batch that an exactly-once sink has committed.")
 _PROGRESS_AGE: Final = Family(
     "sink",
     "progress-age-seconds",
-    "Time since that commit. If it is far beyond the trigger's interval, the query stands still or its source is "
-    "empty.",
+    "Time since that commit. If it is far above the trigger's interval, the query is stalled or its source is empty.",
 )
 _OPEN: Final = Family(
     "transactions",

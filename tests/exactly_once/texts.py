@@ -121,7 +121,7 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "write them under a version that is later than": ("test_version_that_came_too_late_is_written_under_a_later_one",),
     "used twice in batch": ("test_one_app_id_twice_within_a_batch_is_refused",),
     "Compare the batch with its source": _TORN,
-    "proves whether it was committed or aborted, so nothing more is written": _BY_HAND,
+    "proves whether it was committed or aborted, so the sink writes nothing more": _BY_HAND,
     "may have been aborted while it was written again": ("test_interrupted_repair_is_accepted_as_it_is",),
     "; make the batches smaller if this is repeated": ("test_a_time_out_is_no_second_driver",),
     "is not committed, ": _IN_ORDER,
@@ -141,8 +141,8 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
         "test_lost_abort_is_not_turned_into_a_commit",
         "test_lost_commit_is_written_again_before_anything_else",
     ),
-    "run one query per name; the other one goes on": _STOPS,
-    "the command or the option that lets the sink go on": (
+    "run one query per name; the other one continues": _STOPS,
+    "the command or the option with which the sink continues": (
         *_CHECKPOINT,
         "test_sink_without_progress_goes_on_as_told",
         "test_forgotten_batch_is_accepted_as_it_is",
@@ -209,7 +209,7 @@ OTHERS: Final = (
     "rows could not be written and %s",
     "tasks reported nothing, so",
     "; partition :  of  rows",
-    "there twice if the write is repeated",
+    "are duplicated if you repeat the write",
     "option reportPath: cannot write",
     "already committed: nothing was written",
     "this is a second attempt at a task",

@@ -56,8 +56,8 @@ def of_entry(*fields: Any) -> list[Any]:
 
 
 ODD = {
-    "an own Timestamp": (of_googles("Timestamp"), b"\x0a\0", "which is not there"),
-    "an own Struct": (of_googles("Struct", field(TEXT)), b"\x0a\3\x0a\1x", "which is not there"),
+    "an own Timestamp": (of_googles("Timestamp"), b"\x0a\0", "which is missing"),
+    "an own Struct": (of_googles("Struct", field(TEXT)), b"\x0a\3\x0a\1x", "which is missing"),
     "names in google.protobuf": (
         [file(package="google.protobuf", message_type=[message(field(TEXT), name="Any")])],
         b"\x0a\1x",
@@ -76,13 +76,13 @@ ODD = {
     "a deep import": (
         [file(message_type=[message()], dependency=["google/protobuf/" + "a/" * 5_000 + "b.proto"])],
         b"",
-        "which is not there",
+        "which is missing",
     ),
-    "an import with a zero": ([file(message_type=[message()], dependency=["google/protobuf/\0"])], b"", "not there"),
+    "an import with a zero": ([file(message_type=[message()], dependency=["google/protobuf/\0"])], b"", "is missing"),
     "a module of Google's": (
         [file(message_type=[message()], dependency=["google/protobuf/internal/python_message.proto"])],
         b"",
-        "which is not there",
+        "which is missing",
     ),
     "a MessageSet": (
         [

@@ -172,7 +172,7 @@ def test_row_that_does_not_fit_is_named_and_nothing_stays(
         (
             "struct(interval '1' year as span) as value",
             {"value.format": "avro"},
-            "column 'value.span' is interval year, for which formats have no counterpart",
+            "column 'value.span' is interval year, which the formats do not support",
         ),
         ("'v' as value", {"key.format": "avro"}, "option key.format=avro, but there is no column 'key'"),
         (

@@ -231,5 +231,5 @@ def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
         ended[b"four"] += 1
         assert "the current micro-batch is completed first" in job.printed()
     else:
-        assert "the current micro-batch is left to the next start" in job.printed()
+        assert "the query writes the current micro-batch after its next start" in job.printed()
     assert values(broker, topic) == ended

@@ -23,14 +23,13 @@ FAMILIES: Final = families(
         "RequestsPerSec": "Requests of the API: their number (Count), and per second over the last minute.",
         "RequestQueueTimeMs": "Time that a request waited for a handler. If it grows, the handlers are busy: see the "
         "local time of the APIs.",
-        "LocalTimeMs": "Time that the handler took. Produce grows with the disk, and with what each batch costs to "
-        "check.",
+        "LocalTimeMs": "Time that the handler took. For Produce it depends on the disk and on the validation of each "
+        "batch.",
         "RemoteTimeMs": "Time that a request waited for something else: a fetch for records, up to fetch.max.wait.ms.",
         "ThrottleTimeMs": "Time that the client was held back, because it exceeds its quota.",
         "ResponseQueueTimeMs": "Time that an answer waited for the network thread.",
         "ResponseSendTimeMs": "Time to send an answer. If it grows, the client reads slowly.",
-        "TotalTimeMs": "Time from the request's last byte to its answer's. If it grows, look which of the other times "
-        "does.",
+        "TotalTimeMs": "Time from the request's last byte to its answer's. If it grows, compare the other times.",
     },
 )
 #: Number of most recent requests, per API and network thread, from which times are computed.

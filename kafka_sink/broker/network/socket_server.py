@@ -68,7 +68,8 @@ _IDLE: Final = Family(
 _EXPIRED: Final = Family(
     "socket-server-metrics",
     "expired-connections-killed-count",
-    "Connections closed because their client sent on after its SASL session had ended, without logging in again.",
+    "Connections closed because their client sent requests after the end of its SASL session, without "
+    "re-authentication.",
 )
 _CONNECTIONS: Final = Family(
     "socket-server-metrics",

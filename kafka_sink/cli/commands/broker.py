@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 @click.option(
     "--registry-port",
     type=click.IntRange(0, 65535),
-    help="Also run a schema registry, on this port of 127.0.0.1; 0 selects a free one. What it has is kept in "
+    help="Also run a schema registry, on this port of 127.0.0.1; 0 selects a free one. Its schemas are stored in "
     "--data-dir.",
 )
 @click.option(
@@ -77,8 +77,8 @@ _log = logging.getLogger(__name__)
     is_flag=False,
     flag_value=DEFAULT_UI_PORT,
     metavar="[PORT]",
-    help=f"Also serve the pages of 'kafkalite ui', on this port of 127.0.0.1; 0 selects a free one, none is "
-    f"{DEFAULT_UI_PORT}.",
+    help=f"Also serve the pages of 'kafkalite ui', on this port of 127.0.0.1; 0 selects a free one. Without "
+    f"a value it is {DEFAULT_UI_PORT}.",
 )
 @click.option(
     "--config",
@@ -177,8 +177,8 @@ def _warn_if_locked(cluster: EmbeddedCluster, config: BrokerConfig) -> None:
     is_open = config.super_users or config.allow_everyone_if_no_acl_found or cluster.describe_acls()
     if config.authorizer_class_name and not is_open:
         _log.warning(
-            "ACLs are enforced, but there is none, and no super user who could add one: everything is refused; set "
-            "super.users in the file of --config, such as super.users=User:admin"
+            "the broker enforces ACLs, but has no ACL and no super user who could add one, so it refuses everything; "
+            "set super.users in the file of --config, such as super.users=User:admin"
         )
 
 

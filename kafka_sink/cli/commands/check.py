@@ -33,7 +33,7 @@ _HERE = "this machine"
     "--exactly-once",
     "sink",
     metavar="NAME",
-    help="Also check what an exactly-once sink needs whose transactionalIdPrefix or txnAppId is NAME.",
+    help="Also check the requirements of an exactly-once sink with the transactionalIdPrefix or txnAppId NAME.",
 )
 @click.option(
     "--progress-topic", metavar="TOPIC", help="Topic of the progress (option progressTopic). Default: the first TOPIC."
@@ -48,8 +48,8 @@ _HERE = "this machine"
     "--print-acls",
     "principal",
     metavar="TYPE:NAME",
-    help="Instead of a check, print the commands of kafka-acls that allow this principal, such as User:job, what the "
-    "job needs and nothing else.",
+    help="Do not check; print the kafka-acls commands that allow this principal, such as User:job, exactly the "
+    "operations of the job.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.registry

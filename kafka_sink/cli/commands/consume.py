@@ -82,10 +82,9 @@ def consume(
     """Print the records of TOPIC as JSON lines, up to its current end (or continuously with --follow).
 
     A line has topic, partition, offset, timestamp (ms), key, value and headers. Bytes that are not UTF-8 are
-    printed as {"base64": "…"}. With --format the value is printed as JSON: Avro and
-    Protobuf by its schema in the registry, JSON as it is, with or without the header of a registry. What cannot
-    be decoded, and a record that is damaged, is printed as {"hex": "…"} with the reason in the field error, the next
-    records follow, and the exit code is 3.
+    printed as {"base64": "…"}. With --format the value is printed as JSON: Avro and Protobuf by its schema in the
+    registry, JSON as it is, with or without the header of a registry. A record that is damaged or cannot be decoded is
+    printed as {"hex": "…"} with the reason in the field error; the next records follow, and the exit code is 3.
     """
     client = options.client_of(registry, limit_ms=connection.timeout_ms)
     show_key, show_value = shown(key_format, "key", client), shown(value_format, "value", client)

@@ -48,7 +48,7 @@ def list_(as_json: bool, connection: options.Connection) -> None:
 def describe(names: tuple[str, ...], as_json: bool, connection: options.Connection) -> None:
     """Show committed offset, lag and assigned member of groups for each partition.
 
-    The offset of an exactly-once sink's group is a number of batches: instead of a lag, its last batch is shown.
+    The offset of an exactly-once sink's group counts batches: the command shows the last batch instead of a lag.
     """
     with _connect(connection) as admin, AdminClient(connection.bootstrap_servers, connection.bounded) as topics:
         found = group_documents(admin, topics, names)
@@ -77,8 +77,8 @@ def describe(names: tuple[str, ...], as_json: bool, connection: options.Connecti
 def delete(names: tuple[str, ...], topic: str | None, yes: bool, connection: options.Connection) -> None:
     """Delete groups without members, and their offsets.
 
-    The progress of an exactly-once sink is deleted with --topic only, because sinks of other topics may have the same
-    name. The sink then begins anew.
+    The command deletes the progress of an exactly-once sink with --topic only, because sinks of other topics may have
+    the same name. The sink then starts without progress.
     """
     what = "all offsets" if topic is None else f"the offsets for {topic}"
     with _connect(connection) as admin:

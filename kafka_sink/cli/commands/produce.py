@@ -117,8 +117,8 @@ class Tally:
     "--value-schema",
     metavar="FILE",
     type=click.Path(exists=True, path_type=Path),
-    help="Schema of the values, or a folder with it and what it refers to, to be registered. Default: the latest one "
-    "of the subject TOPIC-value.",
+    help="Schema of the values, or a folder with the schema and the files that it refers to, which the command "
+    "registers. Default: the latest one of the subject TOPIC-value.",
 )
 @click.option(
     "--value-message", metavar="NAME", help="Message of the schema, with --format protobuf. Default: the first one."
@@ -151,9 +151,9 @@ def produce(
     """Send each line of stdin to TOPIC as a record, and report the offsets.
 
     A line is {"key": "k", "value": "v", "headers": [["name", "value"]], "partition": 0, "timestamp": 1700000000000}, of
-    which only the value is required. Use {"base64": "…"} for bytes that are not text. With --format the value is JSON
-    of any kind, as consume prints it, and is written by a schema of the registry; with --key-format so is the key. The
-    exit code is 1 if any record was not acknowledged. No further lines are read after a record has timed out
+    which only the value is required. Use {"base64": "…"} for bytes that are not text. With --format the value may be
+    any JSON, as consume prints it, and is encoded by a schema of the registry; --key-format does the same for the key.
+    The exit code is 1 if any record was not acknowledged. The command stops reading after a record has timed out
     (--timeout, unless -X delivery.timeout.ms is given).
     """
     properties = connection.properties

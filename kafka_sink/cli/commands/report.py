@@ -48,9 +48,9 @@ def report(file: Path, last: int, target: Path | None, as_json: bool) -> None:
     """Show the last writes in FILE, the option reportPath of a write or a stream.
 
     Rows per second are those of the stream (rows by the time since the end of the write before) and of the write (by
-    the time of its tasks and its commit). Bad rows are dead letters, or were dropped. Failed and torn writes are shown,
-    and gaps in the numbers of micro-batches: these are not in the file, because they were skipped or the file was
-    replaced. Behind are the rows of the source that were not yet read, if a progress_listener has noted them.
+    the time of its tasks and its commit). Bad rows are dead letters, or were dropped. The command also shows failed and
+    torn writes, and gaps in the numbers of micro-batches: they were skipped, or the file was replaced. The column
+    behind has the rows of the source that were not yet read, if a progress_listener has added them.
     """
     if as_json and target is not None:
         raise click.UsageError("--json and --output exclude each other.")

@@ -128,7 +128,7 @@ def move_leader(name: str, partition: int, node_id: int, connection: options.Con
 
 @topics.command()
 @click.argument("names", metavar="[TOPIC]...", nargs=-1)
-@click.option("--configs", is_flag=True, help="Show topic configs instead, and where each value comes from.")
+@click.option("--configs", is_flag=True, help="Show topic configs instead, with the source of each value.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def describe(names: tuple[str, ...], configs: bool, as_json: bool, connection: options.Connection) -> None:
@@ -148,7 +148,7 @@ def describe(names: tuple[str, ...], configs: bool, as_json: bool, connection: o
     columns = ("topic", "partition", "leader", "replicas", "in sync", "first offset", "end offset")
     output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
     if unknown := [str(partition) for partition in led if partition not in end]:
-        raise click.ClickException(f"no leader has told the offsets of {', '.join(unknown)}: check its broker.")
+        raise click.ClickException(f"no leader has returned the offsets of {', '.join(unknown)}: check its broker.")
 
 
 def _show_configs(configs: dict[str, dict[str, ConfigValue]], *, as_json: bool) -> None:

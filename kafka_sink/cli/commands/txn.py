@@ -91,7 +91,8 @@ def describe(names: tuple[str, ...], prefix: str | None, as_json: bool, connecti
 def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connection) -> None:
     """Abort open transactions. Their producers are fenced and must be restarted.
 
-    What the sink of a transaction has decided to commit is refused; with --prefix it is left out.
+    A transaction that its sink has decided to commit is never aborted: the command fails, or with --prefix leaves it
+    out.
     """
     _require_choice(names, prefix)
     with _connect(connection) as client:
@@ -118,8 +119,9 @@ def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connec
 def commit(names: tuple[str, ...], prefix: str | None, connection: options.Connection) -> None:
     """Commit open transactions that are known to be complete, so that their records become visible.
 
-    Use this only for transactions that a driver decided to commit before it died: nobody else knows whether all records
-    were written. Transactions of kafkalite's own sinks are committed only if that was decided, and aborted only if not.
+    Use this only for transactions that a driver decided to commit before it died: only the driver knew whether all
+    records were written. Of kafkalite's own sinks the command commits only transactions that the sink has decided to
+    commit.
     """
     _require_choice(names, prefix)
     with _connect(connection) as client:
@@ -170,8 +172,8 @@ def hanging(
 
     --abort-at aborts one of them, in this partition only. It is for transactions that are unknown to their coordinator,
     or that it has aborted; use 'abort' for those that 'kafkalite txn list' shows as Ongoing. --commit-at commits one
-    whose end the brokers have lost (KAFKA-20734) after its coordinator had committed it. Both are refused if the
-    coordinator says otherwise, and need CLUSTER_ACTION on the cluster.
+    that its coordinator has committed, but whose commit marker this partition has lost (KAFKA-20734). The command
+    refuses both if the coordinator's state does not agree. Both need CLUSTER_ACTION on the cluster.
     """
     if abort_at is not None and commit_at is not None:
         raise click.UsageError("Give --abort-at or --commit-at, not both.")
@@ -204,13 +206,13 @@ def hanging(
 @output.yes_option
 @options.connection
 def accept(name: str, topic: str, version: int, writer: str | None, yes: bool, connection: options.Connection) -> None:
-    """Let the exactly-once sink NAME, whose progress is kept for TOPIC, go on after a batch that only its operator can
-    judge.
+    """Let the exactly-once sink NAME, whose progress is stored for TOPIC, continue after a batch that an operator has
+    to decide.
 
-    The sink stops with an error that names this command, if the brokers have aborted a part of a decided batch, or have
-    forgotten how it ended, or have forgotten the sink's progress. Compare the batch with its source first, and write
-    what is missing with another program: the sink never writes the accepted batch again. A sink that could go on by
-    itself is left alone.
+    The sink stops with an error that names this command in three cases: the brokers have aborted a part of a decided
+    batch, they no longer know how it ended, or they have deleted the sink's progress. Compare the batch with its source
+    first, and write missing rows with another program: the sink never writes the accepted batch again. The command
+    refuses a sink that can continue without it.
     """
     with _connect(connection) as client:
         steps = SinkDriver(client, name, topic, topics=None)
@@ -221,7 +223,7 @@ def accept(name: str, topic: str, version: int, writer: str | None, yes: bool, c
         _show_standing(name, topic, state, version)
         output.ask(f"Record that batch {version} is the last complete one?", yes=yes)
         accept_batch(steps, version, writer)
-    output.line(f"recorded: the sink {name} ({topic}) goes on with batch {version + 1}")
+    output.line(f"recorded: the sink {name} ({topic}) resumes with batch {version + 1}")
 
 
 def _show_standing(name: str, topic: str, state: Standing, version: int) -> None:
@@ -234,11 +236,14 @@ def _show_standing(name: str, topic: str, state: Standing, version: int) -> None
             ("transaction", "outcome"), [(str(each), outcome.value) for each, outcome in state.outcomes.items()]
         )
     if progress is not None and version < progress.version:
-        output.line(f"The sink will write batch {progress.version} again: rows of it that are in Kafka are then twice.")
+        output.line(
+            f"The sink will write batch {progress.version} again: rows of it that are in Kafka already are then "
+            "duplicated."
+        )
         return
     output.line(
-        f"The sink will go on with batch {version + 1} and never write batch {version} again: rows of it that are "
-        "not in Kafka stay missing. A driver of the sink that is running is stopped."
+        f"The sink will resume with batch {version + 1} and never write batch {version} again: rows of it that are not "
+        "in Kafka stay missing. A running driver of the sink stops."
     )
 
 

@@ -73,10 +73,10 @@ def ui(
 ) -> None:
     """Show topics, records, groups, transactions and streams in a browser, until SIGTERM or Ctrl-C.
 
-    The pages are live and change nothing. They are served on 127.0.0.1 only, to everybody who is logged in on this
-    machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened. Avro and
-    Protobuf are decoded with --registry. Prometheus finds metrics of streams, topics, groups and transactions under
-    /metrics, or from other machines at the address of --metrics-port.
+    The pages are live and read-only. They listen on 127.0.0.1 only, for every user of this machine; from another
+    machine use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened. Avro and Protobuf are
+    decoded with --registry. Prometheus finds metrics of streams, topics, groups and transactions under /metrics, or
+    from other machines at the address of --metrics-port.
     """
     more = {"properties": connection.checked(), "timeout_ms": connection.timeout_ms, "decode": decoder_of(registry)}
     server = page_server(connection.bootstrap_servers, port, report=report, **more)

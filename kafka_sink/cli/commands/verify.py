@@ -77,7 +77,7 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
     "--format",
     "value_format",
     type=click.Choice(FORMATS),
-    help="Compare what the values mean, which are in this format, instead of their bytes.",
+    help="Decode values of this format, and compare them instead of their bytes.",
 )
 @click.option("--key-format", type=click.Choice(FORMATS), help="The same for the keys.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -102,9 +102,9 @@ def verify(
     """Compare the committed records of TOPIC with the rows of files; the exit code is 1 if they differ.
 
     The expected order of the rows of a key is the order of the file names, and of the rows in each file. A million rows
-    take about 200 MB of memory, whatever their size. With --format, the files have payloads as bytes (of JSON also as
-    text) or the values themselves, such as structs or what consume prints. Ids of schemas, the order of fields and
-    fields that are null make no difference then.
+    of any size take about 200 MB of memory. With --format, the files contain payloads as bytes (JSON also as text) or
+    the values themselves, such as structs or the output of consume. The comparison then ignores schema ids, the order
+    of fields and null fields.
     """
     if ranges and (since is not None or until is not None):
         raise click.UsageError("--offsets and --since/--until exclude each other.")

@@ -127,7 +127,7 @@ def shown(form: str | None, column: str, registry: RegistryClient | None) -> Sho
     if form == JSON:
         return lambda payload: "null" if payload is None else _json_of(payload, column)
     if registry is None:
-        raise ConfigError(f"{form.capitalize()} is read by the schemas of a registry; give --registry URL")
+        raise ConfigError(f"{form.capitalize()} needs the schemas of a registry: set --registry URL")
     return _whole(_pieces(form, column, registry, _MOST_VALUES), column)
 
 

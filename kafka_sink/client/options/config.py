@@ -66,17 +66,17 @@ class OAuthConfig(c.Options):
         at_connect=True,
     )
     sasl_oauthbearer_scope: str = c.STRING(
-        "sasl.oauthbearer.scope", "", "what the token is asked for; also scope in sasl.jaas.config"
+        "sasl.oauthbearer.scope", "", "scope of the token; also scope in sasl.jaas.config"
     )
     sasl_oauthbearer_header_urlencode: bool = c.BOOLEAN(
         "sasl.oauthbearer.header.urlencode",
         False,
-        "encode the client's id and secret as RFC 6749 wants it; some identity providers need it",
+        "encode the client's id and secret as RFC 6749 requires; some identity providers need this",
     )
     sasl_oauthbearer_jwt_retriever_class: str = _RETRIEVER(
         "sasl.oauthbearer.jwt.retriever.class",
         _RETRIEVERS[0],
-        "the class of Kafka's that gets tokens: the default one decides by sasl.oauthbearer.token.endpoint.url, and "
+        "the class of Kafka that gets tokens: the default one depends on sasl.oauthbearer.token.endpoint.url, and "
         f"{BEARER_RETRIEVER} exchanges an assertion for them, without client credentials",
         c.one_of(*_RETRIEVERS),
     )
@@ -117,7 +117,7 @@ class OAuthConfig(c.Options):
     sasl_oauthbearer_assertion_claim_nbf_seconds: int = c.INT(
         "sasl.oauthbearer.assertion.claim.nbf.seconds",
         60,
-        "since how long an assertion is valid already, s",
+        "how long before its creation an assertion is valid, s",
         c.between(0, 3_600),
     )
     sasl_oauthbearer_assertion_claim_jti_include: bool = c.BOOLEAN(
@@ -161,7 +161,7 @@ class OAuthConfig(c.Options):
     sasl_login_retry_backoff_max_ms: int = c.INT(
         "sasl.login.retry.backoff.max.ms",
         EndpointLimits.retry_backoff_max_ms,
-        "how long it is tried again, ms; after that nobody asks for 10 s",
+        "how long a request for a token is tried again, ms; after that the client waits 10 s",
         c.between(0, _INT_MAX),
     )
     sasl_login_refresh_window_factor: float = c.DOUBLE(

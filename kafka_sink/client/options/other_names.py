@@ -139,7 +139,7 @@ def is_of_registry_clients(name: str) -> bool:
 _TOKENS_ARE_CHECKED_BY_BROKERS: Final = "the brokers validate tokens, and clients pass them on"
 _BUILT_IN: Final = "the providers env, file and dir are built in"
 _TICKETS: Final = (
-    "tickets from a keytab are renewed by the Kerberos library, and a ticket cache by whoever has filled it"
+    "the Kerberos library renews tickets from a keytab, and the program that filled a ticket cache renews the cache"
 )
 _OWN_FIGURES: Final = "metrics are available from the producer's metrics() and prometheus()"
 

@@ -257,7 +257,7 @@ def _default_bytes(field: RecordField, path: str) -> bytes:
     if any(_has_more(each, MOST_VALUES) for each in branches):
         raise FormatError(
             f"column '{path}' is missing, and the default of the schema's field has more than {MOST_VALUES} values "
-            "with all names written out; add the column, or change the schema"
+            "with all named types expanded; add the column, or change the schema"
         )
     problem = (
         f"column '{path}' is missing, and the default {repr(field.default)[:_SHOWN]} of the schema's field is no "

@@ -120,7 +120,7 @@ class _Parser:
         self._count += more
         if self._count > MOST_TYPES and not self._is_read:
             raise FormatError(
-                f"a row of the Avro schema has more than {MOST_TYPES} values, with all names written out; correct it"
+                f"a row of the Avro schema has more than {MOST_TYPES} values, with all named types expanded; correct it"
             )
 
     def _type(self, declared: Any, namespace: str, place: str) -> AvroType:

@@ -209,7 +209,7 @@ def _next_item(items: _Items, source: _Bytes, waiting: list[_Step]) -> Iterator[
 def _index(source: _Bytes, count: int) -> int:
     index = source.long()
     if not 0 <= index < count:
-        raise CorruptRecordError(f"number {index} of {count} is declared")
+        raise CorruptRecordError(f"index {index} is declared, and there are {count} items")
     return index
 
 

@@ -63,8 +63,8 @@ def constraints(schema: Mapping[str, Any], known: frozenset[str], kind: pa.DataT
         wrong = make(schema[name], kind, schema)
         if wrong is None:
             raise FormatError(
-                f"column '{path}' is {shown_type(kind)}, whose rows are not checked against the JSON Schema's '{name}' "
-                f"({_shown(schema[name])}); cast the column to string, or leave the keyword out of the schema"
+                f"column '{path}' is {shown_type(kind)}, which kafkalite cannot validate against the JSON Schema's "
+                f"'{name}' ({_shown(schema[name])}); cast the column to string, or remove the keyword from the schema"
             )
         checks.append(refusing(wrong, path, f"which is against the JSON Schema's {name} ({_shown(schema[name])})"))
     return checks
@@ -305,8 +305,8 @@ _OPPOSITES: Final = {
 
 def _unknown(pattern: str, part: str) -> FormatError:
     return FormatError(
-        f"the JSON Schema has the pattern {pattern[:_SHOWN]!r}, and rows cannot be searched for {part[:_SHOWN]!r}; "
-        "leave it out of the schema, or write it otherwise"
+        f"the JSON Schema has the pattern {pattern[:_SHOWN]!r} with {part[:_SHOWN]!r}, which kafkalite cannot match; "
+        "remove it from the schema, or rewrite it"
     )
 
 

@@ -374,7 +374,7 @@ class Matching:
         if "not" in schema:
             negated = self._verdict(schema["not"], kind, path, nulls)
             if negated == []:
-                raise _MisfitError(f"column '{path}' fits the JSON Schema's 'not' in any case; change the schema")
+                raise _MisfitError(f"column '{path}' always matches the JSON Schema's 'not'; change the schema")
             checks.append(refusing(partial(_fitting, negated), path, "which fits the JSON Schema's 'not'"))
         if "if" in schema:
             condition, then, otherwise = (
@@ -386,8 +386,8 @@ class Matching:
 
 def _unchecked(keyword: str, path: str) -> FormatError:
     return FormatError(
-        f"the JSON Schema has '{keyword}' for column '{path}', against which rows are not checked; leave it out of the "
-        "schema (a latest one is written by all the same with latest.compatibility.strict=false)"
+        f"the JSON Schema has '{keyword}' for column '{path}', which kafkalite cannot validate; remove it from the "
+        "schema (with latest.compatibility.strict=false rows are written by the latest schema nevertheless)"
     )
 
 

@@ -95,7 +95,7 @@ class _Resolver:
         self._parts += 1
         if self._parts > _MOST_PARTS:
             raise FormatError(
-                f"the JSON Schema has more than {_MOST_PARTS} parts, with all that it refers to written out; correct it"
+                f"the JSON Schema has more than {_MOST_PARTS} parts, with all its references expanded; correct it"
             )
         if isinstance(part, list):
             return [self.written(item, within, inside) for item in part]

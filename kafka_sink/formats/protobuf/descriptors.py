@@ -157,7 +157,7 @@ def _described(text: str) -> Any:
     try:
         return library.FileDescriptorSet(file=[library.FileDescriptorProto.FromString(data)])
     except DecodeError as error:
-        raise FormatError(f"the Protobuf schema is base64 of no descriptor ({error})") from None
+        raise FormatError(f"the Protobuf schema is not a descriptor in base64 ({error})") from None
 
 
 def _check_names(file: Any) -> None:
@@ -236,7 +236,7 @@ def _well_known(name: str) -> Any:
         importlib.import_module(f"{name.removesuffix(_SUFFIX).replace('/', '.')}_pb2").DESCRIPTOR.CopyToProto(file)
     except ImportError:
         raise FormatError(
-            f"the Protobuf schema imports {name!r:.200}, which is not there; put all messages into one file, or give a "
+            f"the Protobuf schema imports {name!r:.200}, which is missing; put all messages into one file, or name a "
             "descriptor set with all of them (protoc --include_imports --descriptor_set_out)"
         ) from None
     return file

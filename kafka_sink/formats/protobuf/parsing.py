@@ -167,7 +167,7 @@ class _Resolved:
             options = descriptor.GetOptions()
             if options.message_set_wire_format:
                 raise FormatError(
-                    f"{descriptor.full_name!r:.200} has the form of a MessageSet, which nothing reads any more"
+                    f"{descriptor.full_name!r:.200} has the form of a MessageSet, which Protobuf no longer supports"
                 )
             fields = sorted((*descriptor.fields, *self._extensions_of(descriptor)), key=lambda field: field.number)
             self.messages[descriptor.full_name] = Message(

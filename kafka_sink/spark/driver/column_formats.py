@@ -173,9 +173,7 @@ def arrow_type(kind: DataType, path: str, level: int = 1) -> pa.DataType:
                 for each in kind
             ]
         )
-    raise FormatError(
-        f"column '{path}' is {kind.simpleString()}, for which formats have no counterpart; cast or drop it"
-    )
+    raise FormatError(f"column '{path}' is {kind.simpleString()}, which the formats do not support; cast or drop it")
 
 
 #: What a schema in an option begins with, besides comments; anything else but a primitive type's name names files.

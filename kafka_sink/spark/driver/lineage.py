@@ -52,14 +52,16 @@ def emit(report: Mapping[str, Any], spec: WriteSpec, inputs: Sequence[str] = ())
 
             OpenLineageClient().emit(_event(report, spec, inputs))
         except ModuleNotFoundError as error:
-            _log.warning("no lineage: the package %s is missing; pip install 'kafkalite[openlineage]'", error.name)
+            _log.warning(
+                "no lineage event is sent: the package %s is missing; pip install 'kafkalite[openlineage]'", error.name
+            )
         except Exception as error:
-            _log.warning("no lineage of this write: %s", error)
+            _log.warning("the lineage event of this write was not sent: %s", error)
 
     thread = start_thread("openlineage", send)
     thread.join(LONGEST_S)
     if thread.is_alive():
-        _log.warning("the lineage of this write was not taken within %.0f s", LONGEST_S)
+        _log.warning("the OpenLineage server did not accept the event of this write within %.0f s", LONGEST_S)
 
 
 def _event(report: Mapping[str, Any], spec: WriteSpec, inputs: Sequence[str]) -> Any:

@@ -151,7 +151,7 @@ def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     if others:
         stays.append(f"acknowledged rows of {others} unfinished tasks, if any (the errors of tasks count them)")
     _log.warning(
-        "the write did not complete: a task failed, or it was stopped. These rows stay in the topics, and are there "
-        "twice if the write is repeated: %s",
+        "the write did not complete: a task failed, or it was stopped. These rows stay in the topics, and are "
+        "duplicated if you repeat the write: %s",
         " and ".join(stays) or "none",
     )

@@ -126,8 +126,8 @@ def run_until_stopped(query: StreamingQuery) -> None:
         is_stopped = failed is not None and _failed_by_signal(query) and stop.requested.wait(_LOOK_S)
     if is_stopped:
         _log.warning(
-            "the signal to stop also ended a program that Hadoop ran for the checkpoint: the current micro-batch is "
-            "left to the next start"
+            "the signal to stop also ended a program that Hadoop ran for the checkpoint: the query writes the current "
+            "micro-batch after its next start"
         )
     elif failed is not None:
         raise failed

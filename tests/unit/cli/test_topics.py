@@ -199,7 +199,7 @@ def test_describe_shows_topics_whose_leaders_do_not_answer(
     assert run(["topics", "describe"]) == 1
     shown = capsys.readouterr()
     assert ["events", "0", "1", "1,2", "1", "none", "none"] in [line.split() for line in shown.out.splitlines()]
-    assert shown.err == "kafkalite: no leader has told the offsets of events-0: check its broker.\n"
+    assert shown.err == "kafkalite: no leader has returned the offsets of events-0: check its broker.\n"
 
 
 def test_a_long_name_is_not_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,7 +192,7 @@ def test_what_a_reference_stands_for_is_read_for_each_login(tmp_path: Path, capl
             None,
             r"option sasl\.jaas\.config: \$\{dir:.*:line\} cannot be resolved on .*/line cannot be read: No such file",
         ),
-        ("", r"option sasl\.jaas\.config: what \$\{dir:.*:line\} refers to is empty"),
+        ("", r"option sasl\.jaas\.config: \$\{dir:.*:line\} refers to an empty value"),
         ("s3cr3t", r"option sasl\.jaas\.config: malformed, expected"),
         (SCRAM_LINE.replace("s3cr3t", 's3cr3t"'), r"option sasl\.jaas\.config: malformed after 2 options"),
         (SCRAM_LINE.replace("s3cr3t", ""), r"needs a password"),

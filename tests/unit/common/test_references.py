@@ -118,7 +118,7 @@ def test_what_was_read_is_in_no_error(secrets: Path) -> None:
 def test_a_reference_to_an_empty_secret_is_refused(secrets: Path) -> None:
     (secrets / "pw").write_text(" \n")
     with pytest.raises(
-        UnresolvedReferenceError, match=r"option kafka\.password: what \$\{dir:.*:pw\} refers to is empty"
+        UnresolvedReferenceError, match=r"option kafka\.password: \$\{dir:.*:pw\} refers to an empty value"
     ):
         config.resolved(Sample(password=f"${{dir:{secrets}:pw}}"), "kafka.")
 

@@ -182,7 +182,7 @@ def test_unknown_and_ambiguous_messages_are_refused(message: str, expected: str)
         ('syntax = "proto3"; message M { int32 a = 1; int32 b = 1; }', "Field number 1 has already been used"),
         ('syntax = "proto3"; import "other.proto"; message M { Other a = 1; }', "others need a descriptor set"),
         ('syntax = "proto3"; enum E { A = 0; }', "declares no message"),
-        (base64.b64encode(b"\xff\xff").decode(), "is base64 of no descriptor"),
+        (base64.b64encode(b"\xff\xff").decode(), "is not a descriptor in base64"),
     ],
 )
 def test_invalid_schemas_are_refused_with_the_words_of_protoc(text: str, expected: str) -> None:
@@ -238,7 +238,7 @@ def test_descriptor_without_what_it_imports_is_refused() -> None:
     alone = descriptors(text).file[-1]
     assert parse_schema(base64.b64encode(alone.SerializeToString()).decode()) == parse_schema(text)
     alone.dependency.append("other.proto")
-    with pytest.raises(FormatError, match=r"imports 'other.proto', which is not there"):
+    with pytest.raises(FormatError, match=r"imports 'other.proto', which is missing"):
         parse_schema(base64.b64encode(alone.SerializeToString()).decode())
 
 

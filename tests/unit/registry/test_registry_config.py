@@ -134,7 +134,7 @@ def test_credentials_over_http_are_warned_of_once(
             given = {"schema.registry.url": urls, **source}
             RegistryClient(*registry_configs(given)).types()
     (said,) = caplog.messages
-    assert "go unencrypted to http://registry:81" in said and "use https:// in schema.registry.url" in said
+    assert "are sent unencrypted to http://registry:81" in said and "use https:// in schema.registry.url" in said
     assert "hidden" not in said
 
 

@@ -67,20 +67,20 @@ def test_abort_says_what_stays_and_never_raises(caplog: pytest.LogCaptureFixture
 def test_abort_of_tasks_that_wrote_nothing_names_no_rows(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_writer().abort([make_commit(0, 0, 0)])
-    assert "if the write is repeated: none" in caplog.text
+    assert "if you repeat the write: none" in caplog.text
 
 
 def test_abort_of_a_stopped_query_claims_no_rows(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_writer().abort([None, None])
     assert "the write failed" not in caplog.text
-    assert "is repeated: acknowledged rows of 2 unfinished tasks, if any" in caplog.text
+    assert "repeat the write: acknowledged rows of 2 unfinished tasks, if any" in caplog.text
 
 
 def test_abort_after_all_tasks_names_no_other_rows(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_writer().abort([make_commit(0, 10, 10)])
-    assert caplog.messages[-1].endswith("if the write is repeated: the 10 rows of 1 finished tasks")
+    assert caplog.messages[-1].endswith("if you repeat the write: the 10 rows of 1 finished tasks")
 
 
 def test_a_report_that_cannot_be_written_does_not_undo_a_write(

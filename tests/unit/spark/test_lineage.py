@@ -86,7 +86,7 @@ def test_it_is_off_by_itself_and_harms_no_write(
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
     with caplog.at_level(logging.WARNING):
         emit(REPORT, spec)
-    assert "lineage of this write" in caplog.text
+    assert "the event of this write" in caplog.text
 
 
 @pytest.mark.behaviour("Lineage", "A login in the address of a file is not sent")

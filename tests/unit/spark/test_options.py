@@ -238,7 +238,7 @@ def test_columns_whose_names_differ_in_case_are_to_be_renamed(name: str) -> None
 
 @with_each("name", ["topic", "deadLetterTopic", "kafka.client.id"])
 def test_texts_of_options_are_utf8(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"option {name} is no text in UTF-8"):
+    with pytest.raises(ConfigError, match=f"option {name} is not valid UTF-8"):
         parse_options({**REQUIRED, name: "a\ud800"})
 
 

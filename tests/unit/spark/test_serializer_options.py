@@ -55,7 +55,7 @@ def test_each_option_is_taken_as_the_page_says(
         parse_options({**OPTIONS, name: "x"})
     else:
         for prefix in ("", "kafka."):
-            with pytest.raises(ConfigError, match=re.escape(f"option {name}: 'x' would decide what is written")):
+            with pytest.raises(ConfigError, match=re.escape(f"option {name}: 'x' would change the payloads")):
                 parse_options({**OPTIONS, prefix + name: "x"})
     if here == "without effect" or taken:
         caplog.clear()

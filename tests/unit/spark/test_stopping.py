@@ -79,7 +79,7 @@ def test_hadoop_program_ended_by_the_signal_is_no_failure(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         run(f"terminated with exception: ExitCodeException exitCode={code}: ", number)
-    assert "the current micro-batch is left to the next start" in caplog.text
+    assert "the query writes the current micro-batch after its next start" in caplog.text
 
 
 @pytest.mark.behaviour("Spark jobs", "Any other failure is raised")
