@@ -11,6 +11,8 @@
 #   --broker NAME only tests/compat (or the given tests), on a broker that is not Apache Kafka: kfake, which is built with
 #                 Go, or tansu, which is built with cargo (40 min, once); tests of what it lacks are skipped with the
 #                 reason (tests/support/other_brokers.py)
+#   --wing NAME   only the tests that a change in this wing of ARCHITECTURE.md (sink, broker, base or tools) can break: the
+#                 files that import what is in it (tests/support/wings.py)
 #   --python P    with this version of Python (3.13, or 3.13.0), in an environment of its own in .work; without it, with
 #                 the python3 of the PATH, or with PYTHON
 #   --spark V [--python P]   only tests/spark (or the given tests) and the batch job of the demo, with this version of
@@ -44,7 +46,7 @@
 pytest_options=()
 processes=5
 folder=""
-spark="" python="" yarn=""
+spark="" python="" yarn="" wing=""
 matrix=()
 
 # run_module MODULE [ARGUMENT…]: instead of the tests.
@@ -77,6 +79,11 @@ while [ $# -gt 0 ]; do
         --spark)
             [ $# -ge 2 ] || die "--spark needs a version of PySpark, for example 3.5.9."
             spark=$2
+            shift
+            ;;
+        --wing)
+            [ $# -ge 2 ] || die "--wing needs a wing: sink, broker, base or tools."
+            wing=$2
             shift
             ;;
         --python)
@@ -202,6 +209,7 @@ fi
 [ -z "$python" ] || use_python "$python"
 ensure_venv test demo bench ui
 say "Python $(python_version "$PYTHON_BIN") in ${VENV#"$ROOT/"}"
+[ -z "$wing" ] || files=$(python -m tests.support.wings "$wing")
 
 static_checks() {
     local failed=""
@@ -247,8 +255,9 @@ fi
 case " $* " in *" tests/"*) folder="" ;; esac
 # Five processes keep two processors busy, because each often waits for Spark, Kafka or a time-out; three do with the
 # long tests, which wait less. The distribution of the tests is defined in tests/support/scheduling.py.
+# shellcheck disable=SC2086 # several files
 step "pytest" python -m pytest -n "$processes" --dist loadfile --no-loadscope-reorder \
-    ${pytest_options+"${pytest_options[@]}"} ${folder:+"$folder"} "$@"
+    ${pytest_options+"${pytest_options[@]}"} ${folder:+"$folder"} ${files:-} "$@"
 if [ -n "$downloading" ] && ! wait "$downloading"; then
     failed="${failed:+$failed, }Kafka's jars"
     cat "$WORK/download.log"
