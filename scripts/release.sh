@@ -5,7 +5,8 @@
 #   scripts/release.sh VERSION [--check | --no-tests]      example: scripts/release.sh 1.0.0
 #
 # Checks that the tree is clean; that VERSION is the one of setup.cfg and of CITATION.cff and has a section with a date
-# in CHANGELOG.md (a release candidate, 1.0.0rc1, may have that of its release, without a date); that all tests pass
+# in CHANGELOG.md (a release candidate, 1.0.0rc1, may have that of its release, without a date); that no part of the proof
+# is due (scripts/prove.sh, which also names those that no machine of ours can run); that all tests pass
 # (unless --no-tests) and the site is built. Builds the files of the release into dist/VERSION and checks them (twine,
 # check-wheel-contents), installs the wheel with each extra into an empty environment, lists what pip installed with it
 # as a software bill of materials (CycloneDX), runs the example of README there, and writes the notes of the release from
@@ -43,6 +44,7 @@ check() {
 is_clean() { [ -z "$(git status --porcelain)" ]; }
 is_of_setup() { [ "$(sed -n 's/^version = //p' setup.cfg)" = "$version" ]; }
 is_of_citation() { [ "$(sed -n 's/^version: //p' CITATION.cff)" = "$release" ]; }
+is_proven() { scripts/prove.sh --stale >&2; }
 is_untagged() { ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null; }
 has_section() {
     if [ "$version" = "$release" ]; then
@@ -61,6 +63,7 @@ check "setup.cfg has version $version" is_of_setup
 check "CITATION.cff has version $release" is_of_citation
 check "CHANGELOG.md has a section for $release" has_section
 check "there is no tag v$version yet" is_untagged
+check "no part of the proof is due" is_proven
 [ "$failed" = 0 ] || die "not ready for a release: mend what FAILED, and start again."
 [ "$only_check" = 0 ] || exit 0
 
@@ -120,7 +123,6 @@ for file in sorted(pathlib.Path().glob("kafkalite-*")):
 
 printf '\nThe files are in %s. What is left, with a network:\n' "${target#"$ROOT/"}"
 printf '  [ ] %s\n' \
-    "the long run: scripts/test.sh --long, and the versions of Spark: scripts/test.sh --spark V" \
     "python -m tests.golden.make_state tests/golden/state/$version.json: the state that later versions have to read" \
     "git tag -s v$version -m 'kafkalite $version' && git push origin v$version" \
     "python -m twine upload ${target#"$ROOT/"}/*.whl ${target#"$ROOT/"}/*.tar.gz" \

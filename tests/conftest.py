@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sim-runs", type=int, default=_SIMULATED_RUNS, help="seeds that tests/sim tries (%(default)s)")
     parser.addoption("--figures", type=Path, metavar="FILE", help="write the figures of the tests that passed, as JSON")
     parser.addoption("--ways", type=Path, metavar="FILE", help="add to FILE which ways to write the tests have proven")
+
+
+def pytest_report_header() -> str:
+    """The ledger (``tests/proof``) records it with what the run found."""
+    return f"PySpark {metadata.version('pyspark')}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,10 +2,10 @@
 
     scripts/test.sh --fuzz MINUTES        or        python -m tests.hostile.fuzz --minutes MINUTES [--seed SEED]
 
-Each attack takes its turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one; ``--reader NAME``
-tries one of the readers of ``readers.py``. What is written is attacked too: the columns of the three formats, against
-independent libraries. What people paste is given to Java as well, and a difference that differences.md does not
-name is a finding. Exits with 1 if anything was found.
+Each attack takes its turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one; ``--group
+PACKAGE`` tries the readers of ``readers.py`` of one package. What is written is attacked too: the columns of the three
+formats, against independent libraries. What people paste is given to Java as well, and a difference that
+differences.md does not name is a finding. Exits with 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -120,6 +120,18 @@ if importlib.util.find_spec("grpc") is not None:
     ALL["Spark Connect"] = _spark_connect
 
 
+def _groups() -> dict[str, list[str]]:
+    groups = defaultdict(list)
+    for name in ALL:
+        reader = READERS.get(name)
+        groups[reader.of.partition(".")[0] if reader else "java" if name in JUDGED else "attacks"].append(name)
+    return dict(groups)
+
+
+#: The attacks by the package of their reader; those that Java judges, and those of no reader, are groups of their own.
+GROUPS: Final = _groups()
+
+
 def attacked(name: str, seed: int, case: int) -> Exception | None:
     """What case number *case* of the attack *name* found; None if it held."""
     try:
@@ -134,18 +146,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--only", choices=ALL, help="one attack")
-    parser.add_argument("--reader", choices=READERS, help="only one of the readers of readers.py, by itself")
-    parser.add_argument("--case", type=int, help="with --only or --reader: one case, with its traceback")
+    parser.add_argument("--group", choices=GROUPS, help="the readers of readers.py of this package, or others together")
+    parser.add_argument("--case", type=int, help="with --only: one case, with its traceback")
     asked = parser.parse_args()
     # What a user's log would get is a finding.
     warnings.simplefilter("error", RuntimeWarning)
-    only = asked.reader or asked.only
     if asked.case is not None:
         with JUDGES:
-            ALL[only](random.Random(f"{asked.seed} {only} {asked.case}"))
+            ALL[asked.only](random.Random(f"{asked.seed} {asked.only} {asked.case}"))
         return
     print(f"seed {asked.seed}, {asked.minutes:g} minutes", flush=True)
-    names = [only] if only else list(ALL)
+    names = [asked.only] if asked.only else GROUPS.get(asked.group, list(ALL))
     with servers.OPEN, JUDGES:
         cases, findings = _run(names, asked.seed, time.monotonic() + asked.minutes * 60)
     for name in names:

@@ -4,7 +4,7 @@ A row names the functions that it stands for. Whatever a reader gets, it ends wi
 proportional to its input, and returns a value or raises the error that belongs to it. ``test_readers.py`` compares the
 table with the source: a function that reads, and is in no row, fails there.
 
-    python -m tests.hostile.fuzz --reader NAME --minutes N
+    python -m tests.hostile.fuzz --only NAME --minutes N
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def test_a_reader_ends_with_a_value_or_its_error(name: str, figure: Figure) -> N
     while case < _cases(reader) or time.monotonic() < end_s:
         error = attacked(name, 1, case)
         if error is not None:
-            error.add_note(f"python -m tests.hostile.fuzz --reader '{name}' --seed 1 --case {case}")
+            error.add_note(f"python -m tests.hostile.fuzz --only '{name}' --seed 1 --case {case}")
             raise error
         case += 1
     LOGINS.forget()

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.proof.ledger import RECORDS, Ledger, Record, Sources
+from tests.proof.parts import PARTS
+
 ROOT = Path(__file__).parents[2]
 VERSION = re.findall(r"^version = (.+)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)[0]
 DATE = "2026-12-01"
@@ -219,13 +222,35 @@ def checkout(tmp_path: Path) -> Path:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(clone)], check=True)
     # What is being changed belongs to it.
-    for name in ("CHANGELOG.md", "CITATION.cff", "setup.cfg", "scripts/release.sh"):
-        (clone / name).write_bytes((ROOT / name).read_bytes())
+    changed = (
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "setup.cfg",
+        "scripts/release.sh",
+        "scripts/prove.sh",
+        "scripts/pages.py",
+    )
+    for file in (*(ROOT / name for name in changed), *(ROOT / "tests" / "proof").glob("*.py")):
+        target = clone / file.relative_to(ROOT)
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(file.read_bytes())
+        target.chmod(file.stat().st_mode)
     changelog = clone / "CHANGELOG.md"
     others = re.sub(rf"^## \[(Unreleased|{VERSION})\].*\n", "", changelog.read_text(), flags=re.MULTILINE)
     changelog.write_text(f"## [{VERSION}] - {DATE}\n\n{others}")
     commit(clone)
+    prove(clone)
     return clone
+
+
+def prove(clone: Path, outcome: str = "passed") -> None:
+    """Commit a record of each part, of which the last has this *outcome*."""
+    sources, ledger = Sources(clone), Ledger(clone / RECORDS)
+    for part in (part for part in PARTS if not part.cannot_run):
+        found = outcome if part is PARTS[-1] else "passed"
+        trees = sources.tree_of(part.paths)
+        ledger.add(Record(part.name, found, " ".join(part.command), trees, sources.commit, f"{DATE}T00:00Z", 1), PARTS)
+    commit(clone)
 
 
 def commit(clone: Path) -> None:
@@ -246,6 +271,9 @@ def release(clone: Path, *arguments: str) -> tuple[int, list[str]]:
 @pytest.mark.behaviour("Package", "A release is refused while its version, changelog or tree is not ready")
 def test_release_is_refused_until_everything_is_ready(checkout: Path) -> None:
     assert release(checkout, VERSION, "--check") == (0, [])
+    prove(checkout, "failed")
+    assert release(checkout, VERSION, "--check") == (1, ["no part of the proof is due"])
+    prove(checkout)
     subprocess.run(["git", "tag", f"v{VERSION}"], cwd=checkout, check=True)
     assert release(checkout, VERSION, "--check") == (1, [f"there is no tag v{VERSION} yet"])
     changelog = checkout / "CHANGELOG.md"
@@ -253,7 +281,11 @@ def test_release_is_refused_until_everything_is_ready(checkout: Path) -> None:
     code, failed = release(checkout, VERSION, "--check")
     assert (code, failed[:2]) == (1, ["nothing is uncommitted", f"CHANGELOG.md has a section for {VERSION}"])
     commit(checkout)
+    prove(checkout)
     assert release(checkout, f"{VERSION}rc1", "--check") == (1, [f"setup.cfg has version {VERSION}rc1"])
+    (checkout / "kafka_sink" / "py.typed").write_text("# changed")
+    commit(checkout)
+    assert "no part of the proof is due" in release(checkout, VERSION, "--check")[1]
     assert release(checkout, "1.0") == (1, [])
 
 

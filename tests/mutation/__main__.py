@@ -1,9 +1,10 @@
-"""Mutates what is listed in :data:`TARGETS`, and prints what the unit tests do not notice.
+"""Mutates what is listed in :mod:`tests.mutation.targets`, and prints what the unit tests do not notice.
 
-    python -m tests.mutation [NAME …] [--processes N]
+    python -m tests.mutation [NAME …] [--processes N] [--only MODULE]
 
-Each mutant is tried in a fork of this process, in which everything but the mutated package is imported already. A
-mutant that changes nothing is listed in :data:`EQUIVALENT` with the reason. Exits with 1 if another one survives.
+Each mutant is tried by pytest in a fork of this process, which has imported everything; what depends on the mutated
+module is imported again there. A mutant that changes nothing is listed in :data:`EQUIVALENT` with the reason. Exits
+with 1 if another one survives.
 """
 
 from __future__ import annotations
@@ -15,81 +16,38 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import pytest
 from hypothesis import Phase, settings
 
 from tests.mutation.mutants import Mutant, mutants
+from tests.mutation.targets import EQUIVALENT, TARGETS, Target
+from tests.support.wings import Imports
 
 ROOT: Final = Path(__file__).parents[2]
 #: A mutant may loop for ever, or wait. What others do on the machine must not count as noticed.
-_MOST_CPU_S: Final = 20
+_MOST_CPU_S: Final = 60
 _MOST_S: Final = 300
+#: The first failure is enough. Nothing is written.
+_PYTEST: Final = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:kafkalite", "--hypothesis-profile", "mutants")
 
 
-class Target(NamedTuple):
-    """What is mutated: a *module*, in these *names* (empty: everywhere), and the *tests* that must notice it. *fresh*
-    are the packages that depend on it, which are imported anew."""
+class Changed(NamedTuple):
+    """A *mutant* of *module*; *fresh* are the modules that depend on it."""
 
     module: str
-    tests: Sequence[str]
+    mutant: Mutant
     fresh: Sequence[str]
-    names: frozenset[str] = frozenset()
 
-
-_UNIT: Final = "tests.unit.exactly_once."
-_EXACTLY_ONCE: Final = ("kafka_sink.exactly_once", "tests.unit.exactly_once", "tests.fakes.immediate")
-
-TARGETS: Final = {
-    "situation": Target("kafka_sink.exactly_once.situation", [f"{_UNIT}test_situation"], _EXACTLY_ONCE),
-    "description": Target(
-        "kafka_sink.exactly_once.transactions",
-        [f"{_UNIT}test_situation", f"{_UNIT}test_decision"],
-        _EXACTLY_ONCE,
-        frozenset({"COMPLETING_MS", "NO_RECORD_MS", "_RECORD_MS", "record_of", "TransactionDescription"}),
-    ),
-    "progress": Target(
-        "kafka_sink.exactly_once.progress",
-        [f"{_UNIT}{name}" for name in ("test_progress", "test_same_rows", "test_decision", "test_manifest")],
-        _EXACTLY_ONCE,
-        # Without the documents of groups, which are not decided on.
-        frozenset(
-            [
-                "_FIRST_DENSE",
-                "_BITS",
-                "_GROUP_BYTES",
-                "_SHIFTS",
-                "_METADATA_LIMIT",
-                "_FIRST_READ",
-                "_MOST_PARTS",
-                "_LAST_MOMENT_S",
-                "_LEAST_ENTRY",
-                "_LEAST_END",
-                "encode_lists",
-                "_dense",
-                "_undense",
-                "decode_lists",
-                "_transactions_of_process",
-                "latest_batch",
-                "_FirstPart",
-                "ProgressStore",
-            ]
-        ),
-    ),
-}
-
-#: Mutants that change nothing, by the target and a part of their text, with the reason.
-EQUIVALENT: Final[dict[tuple[str, str], str]] = {
-    ("situation", "element LogTransaction"): "a type",
-    ("situation", "element TopicPartition"): "a type",
-    ("situation", ": 0 -> 1"): "the time-out before the fence, and the partitions before a look, which nothing reads",
-}
+    def __str__(self) -> str:
+        return f"{self.module}:{self.mutant}"
 
 
 class _Mutated(MetaPathFinder, Loader):
@@ -103,82 +61,94 @@ class _Mutated(MetaPathFinder, Loader):
         exec(compile(self._source, f"<mutant of {self._module}>", "exec"), module.__dict__)
 
 
-def _survives(target: Target, mutant: Mutant) -> bool:
-    """Whether the tests of *target* pass with *mutant*; asked in a process of its own."""
-    for name in [name for name in sys.modules if name.startswith(tuple(target.fresh))]:
-        del sys.modules[name]
-    sys.meta_path.insert(0, _Mutated(target.module, mutant.source))
-    try:
-        for test in target.tests:
-            module = importlib.import_module(test)
-            for name, function in vars(module).items():
-                if name.startswith("test_"):
-                    _run(function)
-    except BaseException:
-        return False
-    return True
+class Trial:
+    """Tries the mutants of *target*, of the modules with *only* in their names."""
+
+    def __init__(self, target: Target, only: str) -> None:
+        self._target = target
+        imports = Imports(ROOT)
+        tests = [name for name, path in imports.files.items() if _is_below(path, target.tests)]
+        paths = {name: imports.files[name] for name in sorted(imports.closure(set(tests))) if name in imports.files}
+        sources = [f"kafka_sink/{source}" for source in target.sources]
+        self._modules = {name: path for name, path in paths.items() if _is_below(path, sources) and only in name}
+        reached = {name: imports.closure({name}) for name in paths}
+        self._dependents = {module: [name for name in paths if module in reached[name]] for module in self._modules}
+        # What the forks share; pytest itself imports the tests.
+        for name, path in paths.items():
+            if not path.name.startswith(("test_", "conftest")):
+                importlib.import_module(name)
+
+    def mutants(self) -> Iterator[Changed]:
+        for module, path in self._modules.items():
+            for mutant in mutants(path.read_text(encoding="utf-8"), self._target.names or None):
+                yield Changed(module, mutant, self._dependents[module])
+
+    def passes(self, changed: Changed | None) -> bool:
+        """Whether the tests pass with the mutant; None: with none. Not to be called but in a fork."""
+        for name in () if changed is None else changed.fresh:
+            package, _, module = name.rpartition(".")
+            if sys.modules.pop(name, None) is not None and package in sys.modules:
+                # An import from the package would find the old one there.
+                vars(sys.modules[package]).pop(module, None)
+        if changed is not None:
+            sys.meta_path.insert(0, _Mutated(changed.module, changed.mutant.source))
+        return pytest.main([*_PYTEST, *self._target.tests]) == 0
+
+    def started(self, changed: Changed | None) -> int:
+        pid = os.fork()
+        if pid == 0:
+            resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                os.dup2(nowhere, descriptor)
+            code = 1
+            with contextlib.suppress(BaseException):
+                code = 0 if self.passes(changed) else 1
+            os._exit(code)
+        return pid
+
+    def survivors(self, processes: int) -> tuple[list[Changed], int]:
+        """The mutants that the tests do not notice, and the number of all.
+
+        :raises SystemExit: if the tests fail without any.
+        """
+        if os.waitstatus_to_exitcode(os.waitpid(self.started(None), 0)[1]) != 0:
+            sys.exit(f"{' '.join(self._target.tests)}: the tests fail without a mutant")
+        waiting = list(self.mutants())
+        count, running, survived = len(waiting), dict[int, tuple[Changed, float]](), list[Changed]()
+        while waiting or running:
+            while waiting and len(running) < processes:
+                changed = waiting.pop()
+                running[self.started(changed)] = changed, time.monotonic()
+            for pid, (changed, since) in list(running.items()):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    del running[pid]
+                    if status == 0:
+                        survived.append(changed)
+                elif time.monotonic() - since > _MOST_S:
+                    os.kill(pid, 9)
+            time.sleep(0.005)
+        return sorted(survived), count
 
 
-def _run(test: Callable[..., None]) -> None:
-    """Run *test* with each of its parameters, without pytest, which takes longer than most tests."""
-    cases: list[dict[str, Any]] = [{}]
-    for mark in getattr(test, "pytestmark", ()):
-        if mark.name == "parametrize":
-            names, values = mark.args
-            wanted = names.split(",") if isinstance(names, str) else names
-            given = [dict(zip(wanted, [value] if len(wanted) == 1 else value, strict=True)) for value in values]
-            cases = [{**case, **more} for case in cases for more in given]
-    for case in cases:
-        test(**case)
-
-
-def _start(target: Target, mutant: Mutant) -> int:
-    pid = os.fork()
-    if pid == 0:
-        resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
-        code = 1
-        with contextlib.suppress(BaseException):
-            code = 0 if _survives(target, mutant) else 1
-        os._exit(code)
-    return pid
-
-
-def survivors(target: Target, processes: int) -> tuple[list[Mutant], int]:
-    """The mutants of *target* that its tests do not notice, and the number of all."""
-    path = ROOT / f"{target.module.replace('.', '/')}.py"
-    waiting = list(mutants(path.read_text(encoding="utf-8"), target.names or None))
-    count, running, survived = len(waiting), dict[int, tuple[Mutant, float]](), list[Mutant]()
-    while waiting or running:
-        while waiting and len(running) < processes:
-            mutant = waiting.pop()
-            running[_start(target, mutant)] = mutant, time.monotonic()
-        for pid, (mutant, since) in list(running.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                del running[pid]
-                if status == 0:
-                    survived.append(mutant)
-            elif time.monotonic() - since > _MOST_S:
-                os.kill(pid, 9)
-        time.sleep(0.005)
-    return sorted(survived), count
+def _is_below(path: Path, folders: Sequence[str]) -> bool:
+    name = path.relative_to(ROOT).as_posix()
+    return any(name == folder or name.startswith(f"{folder}/") for folder in folders)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Mutate the source, and print what the unit tests do not notice.")
     parser.add_argument("names", nargs="*", choices=[*TARGETS, []], help="the targets; all by default")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", default="", metavar="MODULE", help="the modules with this in their names")
     asked = parser.parse_args()
     # A few examples notice a mutant, and the smallest one is of no use here.
     settings.register_profile("mutants", max_examples=10, derandomize=True, database=None, phases=[Phase.generate])
-    settings.load_profile("mutants")
     has_failed = False
     for name in asked.names or TARGETS:
-        target, begun = TARGETS[name], time.monotonic()
-        # What the forks share.
-        for test in target.tests:
-            importlib.import_module(test)
-        survived, count = survivors(target, asked.processes)
+        begun = time.monotonic()
+        survived, count = Trial(TARGETS[name], asked.only).survivors(asked.processes)
         known = {
             each: reason
             for (of, part), reason in EQUIVALENT.items()
@@ -191,7 +161,7 @@ def main() -> int:
             flush=True,
         )
         for each in survived:
-            print(f"    {target.module}:{each}" + (f" (equivalent: {known[each]})" if each in known else ""))
+            print(f"    {each}" + (f" (equivalent: {known[each]})" if each in known else ""))
         has_failed |= len(survived) > len(known)
     return int(has_failed)
 

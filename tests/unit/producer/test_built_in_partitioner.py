@@ -120,6 +120,14 @@ def test_unavailable_partition_is_left_out_with_equal_queues() -> None:
     assert set(drawn(partitioner, [0] * 3)) == {0, 2}
 
 
+def test_a_turn_ends_when_its_partition_loses_its_leader() -> None:
+    partitioner = make()
+    first = partitioner.sticky_partition(TOPIC, make_cluster([0] * 3))
+    assert partitioner.sticky_partition(TOPIC, make_cluster([0] * 3)) == first
+    without = make_cluster([None if partition == first else 0 for partition in range(3)])
+    assert partitioner.sticky_partition(TOPIC, without) != first
+
+
 class Dice(random.Random):
     """Throw :attr:`number`, and note out of how many."""
 

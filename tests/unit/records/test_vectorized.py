@@ -39,6 +39,15 @@ def test_rows_of_one_length(key_length: int, value_length: int, first: int) -> N
     assert [bytes(found.data[start:end]) for start, end in pairwise(found.offsets.tolist())] == expected
 
 
+# The bytes of a row are in its view up to twelve, and beside it from thirteen on.
+@with_each("shortest", [11, 12, 13])
+def test_rows_that_a_view_just_holds_beside_longer_ones(shortest: int) -> None:
+    values: list[bytes | None] = [b"a" * shortest, b"b" * 40, b"c" * shortest, b"d" * (shortest + 1)]
+    keys = values[::-1]
+    found = encode_records(ColumnChunk(column(values), column(keys)), np.arange(4), 0)
+    assert bytes(found.data) == b"".join(plain(keys, values, 0, 0))
+
+
 def test_no_rows() -> None:
     found = encode_records(ColumnChunk(column([]), column([])), np.arange(0), 0)
     assert (bytes(found.data), found.offsets.tolist()) == (b"", [0])

@@ -1,0 +1,40 @@
+"""What is changed in a source, and that what is mutated and its tests are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.mutation.mutants import mutants
+from tests.mutation.targets import EQUIVALENT, TARGETS
+
+ROOT = Path(__file__).parents[2]
+SOURCE = """
+MOST = 5
+
+def is_small(number: int = 3) -> bool:
+    \"\"\"Up to 5.\"\"\"
+    return number <= MOST and not number == 1
+"""
+
+
+def test_each_place_is_changed_once() -> None:
+    found = {str(mutant): mutant.source for mutant in mutants(SOURCE)}
+    assert list(found) == [
+        "2: 5 -> 6",
+        "6: without number <= MOST",
+        "6: without not number == 1",
+        "6: LtE -> Lt",
+        "6: not not",
+        "6: Eq -> NotEq",
+        "6: 1 -> 2",
+    ]
+    assert "number < MOST and (not number == 1)" in found["6: LtE -> Lt"]
+    assert [mutant.line for mutant in mutants(SOURCE, frozenset({"MOST"}))] == []
+    assert len(list(mutants(SOURCE, frozenset({"is_small"})))) == 6
+
+
+def test_targets_are_there() -> None:
+    for target in TARGETS.values():
+        assert all((ROOT / "kafka_sink" / source).exists() for source in target.sources)
+        assert all((ROOT / test).exists() for test in target.tests)
+    assert {name for name, _ in EQUIVALENT} <= TARGETS.keys()

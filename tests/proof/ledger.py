@@ -1,0 +1,147 @@
+"""The records of the parts, a line each, and what they still say of the sources.
+
+A record is of the trees of one commit: its part is proven as long as none of the files that it depends on is another
+one, whatever else was committed. Git tells that by the hashes that it has of all files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from tests.proof.parts import Part
+
+RECORDS: Final = "tests/proof/records.jsonl"
+#: Written from what ran, so that nothing that ran depends on them.
+WRITTEN: Final = frozenset({RECORDS, "tests/ways.json", "tests/figures.json", "docs/versions.md"})
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the part of this name found when it last ran, on these *trees*.
+
+    *outcome* is passed, failed, or cannot run (on that *machine*, for the *reason*). *failed_once* has the tests that
+    passed at their second try, each with its cause, which is empty until somebody has found it.
+    """
+
+    part: str
+    outcome: str
+    command: str
+    trees: str
+    commit: str
+    date: str
+    seconds: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
+    reason: str = ""
+    failed_once: Mapping[str, str] = field(default_factory=dict)
+
+
+class Standing(Enum):
+    """What a part's record says of the sources as they are; the values are for people."""
+
+    PROVEN = "proven"
+    RED = "red"
+    STALE = "stale"
+    UNPROVEN = "never run"
+    CANNOT_RUN = "not run"
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the part has to be run before a release."""
+        return self in (Standing.RED, Standing.STALE, Standing.UNPROVEN)
+
+
+class Sources:
+    """The files of the commit that is checked out below *root*."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._files = [
+            (line.partition("\t")[2], line)
+            for line in self._git("ls-tree", "-r", "HEAD").splitlines()
+            if line.partition("\t")[2] not in WRITTEN
+        ]
+
+    @property
+    def commit(self) -> str:
+        return self._git("rev-parse", "--short=12", "HEAD").strip()
+
+    def tree_of(self, paths: Sequence[str]) -> str:
+        """The hash of all files that are, or are below, *paths*.
+
+        :raises ValueError: if there is nothing at one of them.
+        """
+        digest = hashlib.sha256()
+        for path in paths:
+            lines = [line for name, line in self._files if name == path or name.startswith(f"{path}/")]
+            if not lines:
+                raise ValueError(
+                    f"{path} has no file in commit {self.commit}: correct the paths in tests/proof/parts.py"
+                )
+            digest.update("\n".join(lines).encode())
+        return digest.hexdigest()[:16]
+
+    def changed(self) -> list[str]:
+        """Files that differ from the commit, but those that the ledger writes."""
+        status = self._git("status", "--porcelain", "--untracked-files=all", "--no-renames")
+        return [name for name in (line[3:].strip('"') for line in status.splitlines()) if name not in WRITTEN]
+
+    def _git(self, *arguments: str) -> str:
+        command = ["git", "-c", "core.quotePath=off", *arguments]
+        return subprocess.run(command, cwd=self._root, check=True, capture_output=True, text=True).stdout
+
+
+class Ledger:
+    """The records in the file at *path*. Those of a merge may be there twice; then the later one counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        records = sorted((Record(**json.loads(line)) for line in lines), key=lambda each: each.date)
+        self._records = {each.part: each for each in records}
+
+    def get(self, part: Part) -> Record | None:
+        return self._records.get(part.name)
+
+    def add(self, record: Record, parts: Iterable[Part]) -> None:
+        """Write *record* in the place of the one before it, of which failures without a cause stay; records of what is
+        none of *parts* go."""
+        before = self._records.get(record.part)
+        open_ones = {test: cause for test, cause in before.failed_once.items() if not cause} if before else {}
+        self._records[record.part] = Record(**{**asdict(record), "failed_once": open_ones | {**record.failed_once}})
+        names = {part.name for part in parts}
+        self._records = {name: each for name, each in sorted(self._records.items()) if name in names}
+        lines = [json.dumps(asdict(each), ensure_ascii=False) for each in self._records.values()]
+        # A run that is interrupted here has the old file or the new one.
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        fresh.replace(self._path)
+
+    def standing(self, part: Part, sources: Sources) -> Standing:
+        record = self.get(part)
+        if part.cannot_run:
+            return Standing.CANNOT_RUN
+        if record is None:
+            return Standing.UNPROVEN
+        if record.trees != sources.tree_of(part.paths) or record.command != " ".join(part.command):
+            return Standing.STALE
+        if record.outcome == "failed" or not all(record.failed_once.values()):
+            return Standing.RED
+        return Standing.PROVEN if record.outcome == "passed" else Standing.CANNOT_RUN
+
+    def why(self, part: Part) -> str:
+        """The reason why *part* is red, or cannot run."""
+        record = self.get(part)
+        if part.cannot_run or record is None:
+            return part.cannot_run
+        return record.reason or "; ".join(
+            f"failed once, without a cause: {test}" for test, cause in record.failed_once.items() if not cause
+        )

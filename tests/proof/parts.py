@@ -1,0 +1,256 @@
+"""The parts of the proof, as data: each proves promises of the pages with one command.
+
+A part depends on paths of the repository, files and folders. It is run again when one of them has changed, so they are
+rather too many than too few; what only the ledger writes is in none of them (:data:`tests.proof.ledger.WRITTEN`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.support.wings import wings
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: The lines of a part's output with its counts, "5 passed, 1 skipped"; those of several lines are added.
+PYTEST: Final = r"=+ (?P<counts>.*\d (?:passed|failed|skipped|errors?)\b.*) in [\d.]+s"
+_FUZZ: Final = r"(?P<counts>[\d,]+ cases, [\d,]+ findings), seed"
+_WORLDS: Final = r".*: (?P<counts>\d+ states) \("
+_SUITE: Final = r"\S+: (?P<counts>\d+ passed, .*), \d+ s$"
+_MUTANTS: Final = r"\S+: (?P<counts>\d+ mutants, .*), \d+ s$"
+#: It prints no counts.
+_NONE: Final = r"(?!)"
+_ROUNDS: Final = r"(?P<counts>\d+ rounds, \d+ batches)"
+
+_README: Final = "README.md#guarantees"
+_SPEED: Final = "README.md#speed"
+_SPARKS: Final = "docs/versions.md#versions-of-spark"
+_PYTHONS: Final = "docs/versions.md#versions-of-python-and-systems"
+_KAFKAS: Final = "docs/versions.md#versions-of-kafka"
+_OTHERS: Final = "docs/versions.md#brokers-that-are-not-apache-kafka"
+_INPUT: Final = "SECURITY.md#input-from-others"
+_STABLE: Final = "docs/upgrading.md#promises-of-a-version"
+#: What the normal run of all tests proves, on each Python.
+_OF_ALL: Final = (
+    _README,
+    _PYTHONS,
+    _STABLE,
+    "docs/versions.md#hosted-kafkas",
+    "SECURITY.md#trust",
+    "SECURITY.md#exposure-of-secrets",
+    "SECURITY.md#the-embedded-broker",
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """*proves* are the sections of pages with the promises, as ``page#heading``. *minutes* is an estimate. The *risk*
+    is from 1 (what may lose or repeat rows, and what is most often broken) to 4. *counts* matches lines of the output,
+    from their beginning. *kafka* is its version, if the part runs on one. Where *cannot_run* has a reason, no machine
+    of ours can run it yet.
+    """
+
+    group: str
+    case: str
+    proves: tuple[str, ...]
+    command: tuple[str, ...]
+    paths: tuple[str, ...]
+    minutes: int
+    risk: int
+    counts: str = PYTEST
+    kafka: str = ""
+    cannot_run: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}-{self.case}" if self.case else self.group
+
+
+def _packages(*wanted: str) -> tuple[str, ...]:
+    """The folders of wings and of packages by their names."""
+    known = wings(ROOT)
+    return tuple(f"kafka_sink/{package}" for name in wanted for package in known.get(name, (name,)))
+
+
+#: What installs, and runs pytest.
+_RUNS: Final = ("setup.cfg", "pyproject.toml", "scripts/lib.sh", "scripts/test.sh", "tests/conftest.py")
+_SHARED: Final = (*_RUNS, "tests/support", "tests/fakes")
+_KAFKA: Final = ("scripts/kafka.sh", "scripts/kafka-ivy.xml", "scripts/jars.sha256")
+_EVERYTHING: Final = (
+    *("kafka_sink", "pyspark_kafkalite", "spark_jobs", "tests", "scripts", "conf", "examples"),
+    *("setup.cfg", "pyproject.toml"),
+)
+_PAGES: Final = (
+    *("docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CITATION.cff"),
+    *("LICENSE", ".github", ".ci"),
+)
+#: Of the package what is directly in it, and the wings that a Spark job runs, beside the broker that tests write to.
+_SINK: Final = (
+    *("kafka_sink/__init__.py", "kafka_sink/errors.py", "kafka_sink/admin.py", "pyspark_kafkalite", "spark_jobs"),
+    *_packages("base", "sink"),
+)
+_SPARK_TESTS: Final = ("tests/spark", "tests/exactly_once", "tests/bench")
+_OF_SPARK: Final = (*_SINK, *_packages("broker", "consumer", "cli"), *_SHARED, *_SPARK_TESTS)
+
+_PYTHON_VERSIONS: Final = ("3.11", "3.12", "3.13")
+#: Spark, Python and the part's risk: the oldest and the newest differ most from what all tests run on.
+_SPARK_VERSIONS: Final = (
+    ("3.5", "3.11", 1),
+    ("4.0", "3.11", 2),
+    ("4.0", "3.13", 3),
+    ("4.1", "3.11", 3),
+    ("4.2", "3.11", 3),
+    ("4.3", "3.12", 2),
+)
+#: The tests that read pages.
+_TESTS_OF_PAGES: Final = (
+    "tests/architecture",
+    *(
+        f"tests/integration/test_{name}.py"
+        for name in ("alerts", "changing_a_schema", "docs_commands", "package", "producer_page", "pytest_plugin")
+    ),
+    *(
+        f"tests/spark/test_{name}.py"
+        for name in ("clusters_page", "error_rows", "pages", "permissions_page", "security_page", "tutorial")
+    ),
+    *(f"tests/hostile/test_{name}.py" for name in ("bounds", "security_promises")),
+    *(f"tests/unit/spark/test_{name}.py" for name in ("dependent_options", "format_table", "hosted_table", "options")),
+    "tests/exactly_once/test_protocols.py",
+    "tests/unit/broker/test_served_apis.py",
+    "tests/unit/exactly_once/test_situation.py",
+)
+_SUITES: Final = {
+    **{"kafka-python": 6, "kgo": 6, "kafka-go": 8, "sarama": 10, "aiokafka": 12, "faststream": 6},
+    **dict.fromkeys(("streams", "connect", "quixstreams", "faust", "kafkajs", "flink"), 3),
+    **dict.fromkeys(("kafka-go-program", "rskafka", "kcat"), 2),
+}
+#: Readers of others' bytes by their package, and minutes: one for each. Then what no reader is alone with.
+_FUZZED: Final = {
+    **{"network": 9, "records": 7, "broker": 6, "common": 6, "spark": 4, "exactly_once": 3, "protocol": 3, "trust": 3},
+    **dict.fromkeys(("client", "ui", "http"), 2),
+    **dict.fromkeys(("producer", "columns", "testing", "reports", "registry", "cli", "formats"), 1),
+}
+_ATTACKED: Final = {"attacks": 10, "java": 8}
+#: Texts of worlds of tests/exploration, and minutes of the states of the long run.
+_EXPLORED: Final = {
+    "1 batches of 1 tasks; 1 drivers": 8,
+    "1 batches of 2 tasks; 1 drivers": 5,
+    "2 batches of 1 tasks; 1 drivers": 5,
+    "1 batches of 1 tasks; 2 drivers": 5,
+    "1 batches of 2 tasks; 2 drivers": 5,
+    "2 batches of 2 tasks; 2 drivers": 6,
+    "2 batches of 2 tasks; 3 drivers": 6,
+    **{f", {others};": 4 for others in ("apart", "copies", "last epochs", "two clusters", "moved", "accepted")},
+    ", expired;": 5,
+}
+#: Folders whose tests try more in the long run, and minutes.
+_LONG: Final = {
+    **{"sim": 15, "exactly_once": 15, "compat": 30, "spark": 40, "integration": 25, "property": 5, "hostile": 8},
+    **{"unit": 4, "bench": 6},
+}
+_CHAOS_TESTS: Final = (
+    *("scripts/pages.py", "tests/chaos", "tests/support"),
+    *("tests/bench/resources.py", "tests/compat/kafka_cluster.py"),
+)
+_CHAOS: Final = {
+    "plaintext": ("--minutes", "20"),
+    "sasl-ssl": ("--minutes", "20", "--security", "SASL_SSL"),
+    "cluster": ("--minutes", "20", "--cluster"),
+    "oldest": ("--minutes", "20", "--kafka", "3.6.2"),
+}
+_BENCHES: Final = {
+    **{"spark": 6, "columns": 4, "records": 5, "avro": 1, "json": 1, "protobuf": 1, "stream": 5, "trigger": 5},
+    **{"task": 3, "small": 4, "exactly-once": 4, "memory": 5, "limits": 6, "scale": 3, "broker": 4},
+}
+#: What ``python -m tests.mutation`` mutates, the package that it is in, and minutes.
+_MUTATED: Final = {
+    **{"situation": ("exactly_once", 3), "description": ("exactly_once", 2), "progress": ("exactly_once", 6)},
+    **{"writers": ("exactly_once", 3), "columns": ("columns", 8), "encoding": ("records", 6)},
+    **{"decoding": ("records", 8), "validation": ("records", 6), "batching": ("producer", 12)},
+    **{"partitioners": ("producer", 3), "log": ("broker", 15), "bounded": ("common", 1)},
+}
+
+
+def kafka_versions() -> tuple[str, ...]:
+    """The versions that scripts/kafka.sh runs, the oldest first."""
+    command = ["bash", str(ROOT / "scripts" / "kafka.sh"), "versions"]
+    return tuple(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+
+
+def _parts() -> Iterator[Part]:
+    command: tuple[str, ...]
+    paths: tuple[str, ...]
+    test, kafkas = "scripts/test.sh", kafka_versions()
+    newest = kafkas[-1]
+    for python in _PYTHON_VERSIONS:
+        yield Part("suite", python, _OF_ALL, (test, "--python", python), _EVERYTHING, 10, 1, kafka=newest)
+    pages = (test, "--no-kafka", *_TESTS_OF_PAGES)
+    yield Part("pages", "", ("README.md#write-a-dataframe", _STABLE), pages, (*_EVERYTHING, *_PAGES), 5, 2)
+    yield Part("site", "", ("README.md#documentation",), ("scripts/docs.sh",), ("kafka_sink", "scripts", *_PAGES), 1, 3)
+    for spark, python, risk in _SPARK_VERSIONS:
+        command = (test, "--spark", spark, "--python", python)
+        yield Part("spark", f"{spark}-python-{python}", (_SPARKS, _PYTHONS), command, _OF_SPARK, 8, risk)
+    paths = ("kafka_sink", *_SHARED, *_KAFKA, "tests/compat", "tests/exactly_once", "tests/bench", "tests/golden")
+    for kafka in kafkas:
+        risk = 1 if kafka == newest else 2
+        yield Part("kafka", kafka, (_KAFKAS,), (test, "--kafka", kafka), paths, 6, risk, kafka=kafka)
+    for broker, minutes in {"kfake": 5, "tansu": 45}.items():
+        of_broker = (*paths, "tests/brokers")
+        yield Part("broker", broker, (_OTHERS,), (test, "--broker", broker), of_broker, minutes, 3)
+    paths = (*_packages("base", "broker"), *_RUNS, "tests/suites", "tests/support", *_KAFKA)
+    for suite, minutes in _SUITES.items():
+        command = (test, "--suites", suite)
+        yield Part("suites", suite, ("SECURITY.md#the-embedded-broker",), command, paths, minutes, 3, _SUITE)
+    paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/chaos.sh", *_CHAOS_TESTS)
+    for case, options in _CHAOS.items():
+        version = "3.6.2" if case == "oldest" else newest
+        yield Part("chaos", case, (_README,), ("scripts/chaos.sh", *options), paths, 25, 1, _ROUNDS, version)
+    yield from _without_spark(test, newest)
+    yield from _of_clusters(test, newest)
+    for table, minutes in _BENCHES.items():
+        paths = (*_SINK, *_packages("broker"), *_RUNS, *_KAFKA, "scripts/bench.sh", "tests/bench", "tests/support")
+        yield Part("bench", table, (_SPEED,), ("scripts/bench.sh", table), paths, minutes, 4, _NONE, newest)
+
+
+def _without_spark(test: str, newest: str) -> Iterator[Part]:
+    for package, minutes in (_FUZZED | _ATTACKED).items():
+        of_package = ("kafka_sink",) if package in _ATTACKED else _packages("base", package)
+        judged = ("tests/compat/java_judges", *_KAFKA) if package == "java" else ("tests/compat/java_judges",)
+        paths = (*of_package, *_SHARED, *judged, "tests/hostile", "tests/golden", "tests/property")
+        command = (test, *("--no-kafka",) * (package != "java"), "--fuzz", str(minutes), "--group", package)
+        yield Part("fuzz", package, (_INPUT,), command, paths, minutes, 2, _FUZZ)
+    for number, (world, minutes) in enumerate(_EXPLORED.items(), 1):
+        command = (*("python", "-m", "tests.exploration.explore"), "--states", "100000", "--only", world)
+        of_world = (*_packages("base", "exactly_once", "client", "http", "broker/coordinator"), "tests/exploration")
+        yield Part("exploration", str(number), (_README,), command, of_world, minutes, 1, _WORLDS)
+    for folder, minutes in _LONG.items():
+        command = (test, *("--no-kafka",) * (folder not in ("compat", "spark", "integration")), "--long")
+        paths = ("kafka_sink", "pyspark_kafkalite", "spark_jobs", *_SHARED, *_KAFKA, f"tests/{folder}", "examples")
+        yield Part("long", folder, (_README,), (*command, f"tests/{folder}"), paths, minutes, 2, kafka=newest)
+    for target, (package, minutes) in _MUTATED.items():
+        paths = (*_packages("base", package), "tests/conftest.py", "tests/fakes", "tests/unit", "tests/mutation")
+        yield Part(
+            "mutation", target, (_README,), ("python", "-m", "tests.mutation", target), paths, minutes, 3, _MUTANTS
+        )
+
+
+def _of_clusters(test: str, newest: str) -> Iterator[Part]:
+    page = "README.md#documentation"
+    paths = (*_SINK, *_packages("broker"), *_SHARED, *_KAFKA, "tests/matrix", "tests/compat", *_SPARK_TESTS)
+    yield Part("matrix", "", ("SECURITY.md#trust",), (test, "--matrix"), paths, 60, 2, kafka=newest)
+    paths = (*_OF_SPARK, "docs/clusters.md", "scripts/yarn-ivy.xml")
+    for mode in ("client", "cluster"):
+        yield Part("yarn", mode, (page,), (test, "--yarn", "-k", f"[{mode}]"), paths, 8, 3)
+    why = "there is no Kubernetes on the machines that run the parts"
+    yield Part("kubernetes", "", (page,), (), (*_OF_SPARK, "docs/clusters.md"), 20, 2, cannot_run=why)
+    paths = (*_SINK, *_packages("broker", "consumer", "cli"), "conf", "setup.cfg", "scripts/demo.sh", "scripts/lib.sh")
+    yield Part("demo", "", ("README.md#write-a-dataframe",), ("scripts/demo.sh", "--avro"), paths, 2, 2, _NONE)
+    paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/soak.sh", "tests/support", *_SPARK_TESTS)
+    yield Part("soak", "", (_README,), ("scripts/soak.sh", "--minutes", "60"), paths, 62, 2, _NONE, newest)
+
+
+PARTS: Final = tuple(_parts())

@@ -1,0 +1,96 @@
+"""The table of parts: nothing that is promised, and nothing that can be run, is in none of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from scripts.pages import printed
+from tests.exploration.explore import worlds
+from tests.hostile.fuzz import GROUPS
+from tests.mutation.targets import TARGETS
+from tests.proof import table
+from tests.proof.__main__ import PAGE
+from tests.proof.ledger import RECORDS, Ledger, Sources
+from tests.proof.parts import PARTS, ROOT, kafka_versions
+from tests.suites.__main__ import SUITES
+from tests.support.wings import Imports
+
+#: Sections of pages that promise nothing which a part could prove by itself.
+NO_PROMISES = {
+    "README.md#install",
+    "SECURITY.md#reporting-a-vulnerability",
+    "SECURITY.md#installations-by-the-scripts",
+    "docs/versions.md#hosted-sparks",
+    "docs/versions.md#dependencies-and-licences",
+    "docs/versions.md#proof",
+}
+
+#: What the commands of these groups run.
+PROGRAMS = {
+    "exploration": "tests.exploration.explore",
+    "chaos": "tests.chaos.run",
+    "soak": "tests.spark.soak",
+}
+
+
+def cases(group: str) -> list[str]:
+    return [part.case for part in PARTS if part.group == group]
+
+
+def sections(page: str) -> set[str]:
+    headings = re.findall(r"^## (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    return {f"{page}#{re.sub(r'[^a-z0-9]+', '-', heading.lower()).strip('-')}" for heading in headings}
+
+
+def test_each_promise_is_proven_by_a_part() -> None:
+    proven = {promise for part in PARTS for promise in part.proves}
+    pages = ("README.md", "SECURITY.md", "docs/versions.md")
+    promises = {section for page in pages for section in sections(page)} | {"docs/upgrading.md#promises-of-a-version"}
+    assert proven | NO_PROMISES == promises
+    assert "docs/upgrading.md#promises-of-a-version" in sections("docs/upgrading.md")
+
+
+def test_parts_depend_on_what_there_is() -> None:
+    sources = Sources(ROOT)
+    assert len({part.name for part in PARTS}) == len(PARTS)
+    assert all(sources.tree_of(part.paths) for part in PARTS)
+
+
+def test_parts_are_all_that_can_be_run() -> None:
+    assert tuple(cases("kafka")) == kafka_versions()
+    assert set(cases("fuzz")) == GROUPS.keys() | {"java"}
+    assert cases("suites") == list(SUITES)
+    assert cases("mutation") == list(TARGETS)
+    workflow = (ROOT / ".github" / "workflows" / "checks.yml").read_text()
+    sparks = re.findall(r'spark: "(.*)", python: "(.*)"', workflow)
+    assert cases("spark") == [f"{spark}-python-{python}" for spark, python in sparks]
+    classifiers = re.findall(r"Python :: (3\.\d+)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
+    assert cases("suite") == classifiers
+    commands = re.findall(r"^    ([a-z-]+)\)$", (ROOT / "scripts" / "bench.sh").read_text(), re.MULTILINE)
+    assert set(cases("bench")) == set(commands) - {"all", "jars", "report", "profile"}
+    assert set(table.GROUPS) == {part.group for part in PARTS}
+
+
+def test_each_world_is_explored_by_one_part() -> None:
+    texts = [part.command[-1] for part in PARTS if part.group == "exploration"]
+    assert {sum(text in str(scope) for text in texts) for scope in worlds()} == {1}
+
+
+def test_paths_of_a_part_have_what_its_program_imports() -> None:
+    imports = Imports(ROOT)
+    for group, program in PROGRAMS.items():
+        part = next(part for part in PARTS if part.group == group)
+        reached = {imports.files[name] for name in imports.closure({program}) if name in imports.files}
+        # Of the package it has whole wings.
+        files = {path for path in reached if path.name != "__init__.py" and not is_below(path, ["kafka_sink/broker"])}
+        assert [path for path in sorted(files) if not is_below(path, part.paths)] == [], group
+
+
+def is_below(path: Path, folders: list[str] | tuple[str, ...]) -> bool:
+    name = path.relative_to(ROOT).as_posix()
+    return any(name == folder or name.startswith(f"{folder}/") for folder in folders)
+
+
+def test_page_has_the_table_of_the_records() -> None:
+    assert printed(PAGE, "proof").strip() == table.table(PARTS, Ledger(ROOT / RECORDS)).strip()
