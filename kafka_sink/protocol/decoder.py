@@ -15,6 +15,7 @@ from struct import calcsize, unpack_from
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kafka_sink.common.errors import ProtocolError
+from kafka_sink.protocol import schema as s
 from kafka_sink.protocol.primitives import (
     MAX_STRING_BYTES,
     end_of,
@@ -22,18 +23,6 @@ from kafka_sink.protocol.primitives import (
     read_int16_length,
     read_int32_length,
     read_uvarint,
-)
-from kafka_sink.protocol.schema import (
-    BYTES,
-    RECORDS,
-    STRING,
-    UUID,
-    ZERO_UUID,
-    Array,
-    FieldType,
-    Primitive,
-    Struct,
-    StructField,
 )
 
 #: Arrays of numbers up to this length have precompiled layouts.
@@ -59,7 +48,7 @@ class _Step(NamedTuple):
     read: Read | None
 
 
-def struct_reader(kind: type[Struct], version: int, flexible: bool, spend: Spend | None = None) -> Read:
+def struct_reader(kind: type[s.Struct], version: int, flexible: bool, spend: Spend | None = None) -> Read:
     """A reader of *kind* in *version*, which asks *spend* before each array."""
     steps = tuple(_steps(kind, version, flexible, spend))
     read_tags = _tags_reader(kind, version, spend) if flexible else None
@@ -83,11 +72,11 @@ def struct_reader(kind: type[Struct], version: int, flexible: bool, spend: Spend
     return read
 
 
-def _steps(kind: type[Struct], version: int, flexible: bool, spend: Spend | None) -> Iterator[_Step]:
+def _steps(kind: type[s.Struct], version: int, flexible: bool, spend: Spend | None) -> Iterator[_Step]:
     run = ""
     for field in kind.SCHEMA.fields:
         travels = version in field.versions and field.tag is None
-        if travels and isinstance(field.type, Primitive) and field.type.format:
+        if travels and isinstance(field.type, s.Primitive) and field.type.format:
             run += field.type.format
             continue
         layout = Layout(">" + run)
@@ -99,7 +88,7 @@ def _steps(kind: type[Struct], version: int, flexible: bool, spend: Spend | None
         yield _Step(layout.unpack_from, layout.size, None)
 
 
-def _absent(field: StructField) -> Read:
+def _absent(field: s.StructField) -> Read:
     make_default = field.make_default
 
     def read(data: memoryview, pos: int) -> tuple[Any, int]:
@@ -108,14 +97,14 @@ def _absent(field: StructField) -> Read:
     return read
 
 
-def _tags_reader(kind: type[Struct], version: int, spend: Spend | None) -> Callable[[memoryview, int, Struct], int]:
+def _tags_reader(kind: type[s.Struct], version: int, spend: Spend | None) -> Callable[[memoryview, int, s.Struct], int]:
     readers = {
         field.tag: (field.name, _reader(field.type, version, True, version in field.nullable, spend))
         for field in kind.SCHEMA.fields
         if field.tag is not None and version in field.versions
     }
 
-    def read_tags(data: memoryview, pos: int, item: Struct) -> int:
+    def read_tags(data: memoryview, pos: int, item: s.Struct) -> int:
         count, pos = read_uvarint(data, pos)
         for _ in range(count):
             tag, pos = read_uvarint(data, pos)
@@ -134,20 +123,20 @@ def _tags_reader(kind: type[Struct], version: int, spend: Spend | None) -> Calla
     return read_tags
 
 
-def _reader(type: FieldType, version: int, flexible: bool, nullable: bool, spend: Spend | None) -> Read:
-    if isinstance(type, Array):
+def _reader(type: s.FieldType, version: int, flexible: bool, nullable: bool, spend: Spend | None) -> Read:
+    if isinstance(type, s.Array):
         return _array_reader(type.element, version, flexible, nullable, spend)
-    if not isinstance(type, Primitive):
+    if not isinstance(type, s.Primitive):
         read_struct = struct_reader(type, version, flexible, spend)
         return _nullable_struct_reader(read_struct) if nullable else read_struct
-    if type is STRING:
+    if type is s.STRING:
         return _string_reader(flexible, nullable)
-    if type is BYTES or type is RECORDS:
-        return _bytes_reader(flexible, nullable, copy=type is BYTES)
-    return _read_uuid if type is UUID else _fixed_reader(type)
+    if type is s.BYTES or type is s.RECORDS:
+        return _bytes_reader(flexible, nullable, copy=type is s.BYTES)
+    return _read_uuid if type is s.UUID else _fixed_reader(type)
 
 
-def _fixed_reader(type: Primitive) -> Read:
+def _fixed_reader(type: s.Primitive) -> Read:
     layout = Layout(">" + type.format)
 
     def read(data: memoryview, pos: int) -> tuple[Any, int]:
@@ -164,7 +153,7 @@ def _read_uuid(data: memoryview, pos: int) -> tuple[Any, int]:
 @lru_cache(maxsize=1024)
 def _uuid_of(raw: bytes) -> uuid.UUID:
     # Cached: the same few topic ids recur, and creating a UUID costs more than decoding the rest of the field.
-    return uuid.UUID(bytes=raw) if any(raw) else ZERO_UUID
+    return uuid.UUID(bytes=raw) if any(raw) else s.ZERO_UUID
 
 
 def _string_reader(flexible: bool, nullable: bool) -> Read:
@@ -212,14 +201,14 @@ def _nullable_struct_reader(read_struct: Read) -> Read:
 
 
 def _array_reader(
-    element: Primitive | type[Struct], version: int, flexible: bool, nullable: bool, spend: Spend | None
+    element: s.Primitive | type[s.Struct], version: int, flexible: bool, nullable: bool, spend: Spend | None
 ) -> Read:
-    if isinstance(element, Primitive) and element.format:
+    if isinstance(element, s.Primitive) and element.format:
         return _numbers_reader(element.format, flexible, nullable, spend)
     read_length = read_compact_length if flexible else read_int32_length
     smallest = max(1, _smallest_size(element, version, flexible))
     read_element = _reader(element, version, flexible, False, spend)
-    fields = 1 if isinstance(element, Primitive) else len(element.SCHEMA.fields)
+    fields = 1 if isinstance(element, s.Primitive) else len(element.SCHEMA.fields)
     item_bytes = _OBJECT_BYTES + fields * _FIELD_BYTES
 
     def read(data: memoryview, pos: int) -> tuple[Any, int]:
@@ -265,21 +254,21 @@ def _require_nullable(nullable: bool) -> None:
         raise ProtocolError("null where a value is required")
 
 
-def _smallest_size(type: FieldType, version: int, flexible: bool) -> int:
+def _smallest_size(type: s.FieldType, version: int, flexible: bool) -> int:
     """The minimum size of a value of *type* in bytes, used to check array counts against the remaining data."""
-    if isinstance(type, Array):
+    if isinstance(type, s.Array):
         return 1 if flexible else 4
-    if isinstance(type, Primitive):
-        if type is UUID:
+    if isinstance(type, s.Primitive):
+        if type is s.UUID:
             return 16
         if type.format:
             return calcsize(">" + type.format)
-        return 1 if flexible else (2 if type is STRING else 4)
+        return 1 if flexible else (2 if type is s.STRING else 4)
     own = (field for field in type.SCHEMA.fields if version in field.versions and field.tag is None)
     return int(flexible) + sum(_smallest_field_size(field, version, flexible) for field in own)
 
 
-def _smallest_field_size(field: StructField, version: int, flexible: bool) -> int:
-    if not isinstance(field.type, (Primitive, Array)) and version in field.nullable:
+def _smallest_field_size(field: s.StructField, version: int, flexible: bool) -> int:
+    if not isinstance(field.type, (s.Primitive, s.Array)) and version in field.nullable:
         return 1
     return _smallest_size(field.type, version, flexible)

@@ -21,17 +21,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.fetch import (
-    AbortedTransaction,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionData,
-)
+from kafka_sink.protocol.messages import fetch as m
 
 _NOWHERE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -52,7 +42,7 @@ _log: Final = ContextLogger(__name__, "")
 class _Reading:
     """One pass over the partitions of a fetch."""
 
-    responses: list[FetchableTopicResponse]
+    responses: list[m.FetchableTopicResponse]
     size: int
     failed: bool
     #: Whether it read from a segment that will not grow, for which Kafka lets no reader wait.
@@ -64,11 +54,11 @@ class _Reading:
 
 
 @api_handler(ApiKey.FETCH, "4-18")
-def fetch(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
+def fetch(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> None:
     """Answer at once if there are enough bytes or there is an error, else when there are, or after the maximum wait."""
     body = request.body
     if body.session_epoch not in _WHOLE:
-        request.respond(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        request.respond(m.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
     reading = _read(context, request)
     min_bytes = min(body.min_bytes, _most_bytes(context, request))
@@ -79,13 +69,13 @@ def fetch(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
     _delay(context, request, min_bytes - reading.size, reading)
 
 
-def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> int:
+def _most_bytes(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> int:
     # More bytes than the quota allows would only throttle the client again and again.
     quota = context.consumer_quota.most_bytes(request.client_id, request.user)
     return min(request.body.max_bytes, context.config.fetch_max_bytes, quota)
 
 
-def _delay(context: BrokerContext, request: ApiRequest[FetchRequest], missing: int, reading: _Reading) -> None:
+def _delay(context: BrokerContext, request: ApiRequest[m.FetchRequest], missing: int, reading: _Reading) -> None:
     seen, committed = reading.appended, reading.committed
 
     # The bytes read so far are not kept; they are read again for the answer.
@@ -117,7 +107,7 @@ def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing:
     return more >= missing
 
 
-def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest]) -> bool:
+def _still_led(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> bool:
     for data in request.body.topics:
         topic = asked_topic(context, request, data.topic, data.topic_id)
         if isinstance(topic, ApiError):
@@ -128,7 +118,7 @@ def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest]) -> boo
     return True
 
 
-def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading:
+def _read(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> _Reading:
     committed = request.body.isolation_level == _READ_COMMITTED
     reading = _Reading([], 0, failed=False, closed=False, appended={}, committed=committed)
     budget = min(_most_bytes(context, request), context.response_budget.available_bytes)
@@ -148,12 +138,12 @@ def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading
                 if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     _name_leader(request, topic, part)
             parts.append(part)
-        reading.responses.append(FetchableTopicResponse(data.topic, data.topic_id, parts))
+        reading.responses.append(m.FetchableTopicResponse(data.topic, data.topic_id, parts))
     return reading
 
 
 def _readable_topic(
-    context: BrokerContext, request: ApiRequest[FetchRequest], data: FetchTopic
+    context: BrokerContext, request: ApiRequest[m.FetchRequest], data: m.FetchTopic
 ) -> TopicState | ApiError:
     if max(request.body.replica_id, request.body.replica_state.replica_id) == _CONSUMER:
         return permitted_topic(context, request, AclOperation.READ, data.topic, data.topic_id)
@@ -164,8 +154,8 @@ def _readable_topic(
 
 
 def _read_partition(
-    context: BrokerContext, topic: TopicState, partition: FetchPartition, budget: int, reading: _Reading
-) -> PartitionData:
+    context: BrokerContext, topic: TopicState, partition: m.FetchPartition, budget: int, reading: _Reading
+) -> m.PartitionData:
     committed = reading.committed
     context.led_partition(topic, partition.partition, partition.current_leader_epoch)
     key = TopicPartition(topic.name, partition.partition)
@@ -183,7 +173,7 @@ def _read_partition(
     reading.appended[key] = log_read.appended_bytes
     reading.size += len(log_read.records)
     reading.closed = reading.closed or (log_read.is_closed and len(log_read.records) > 0)
-    return PartitionData(
+    return m.PartitionData(
         partition_index=partition.partition,
         error_code=ErrorCode.NONE,
         high_watermark=log_read.end_offset,
@@ -194,12 +184,12 @@ def _read_partition(
     )
 
 
-def _aborted(log_read: LogRead) -> list[AbortedTransaction]:
-    return [AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in log_read.aborted]
+def _aborted(log_read: LogRead) -> list[m.AbortedTransaction]:
+    return [m.AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in log_read.aborted]
 
 
-def _failed(partition: FetchPartition, error: ApiError) -> PartitionData:
-    return PartitionData(
+def _failed(partition: m.FetchPartition, error: ApiError) -> m.PartitionData:
+    return m.PartitionData(
         partition_index=partition.partition,
         error_code=error.code,
         high_watermark=-1,
@@ -209,13 +199,13 @@ def _failed(partition: FetchPartition, error: ApiError) -> PartitionData:
     )
 
 
-def _name_leader(request: ApiRequest[FetchRequest], topic: TopicState, part: PartitionData) -> None:
+def _name_leader(request: ApiRequest[m.FetchRequest], topic: TopicState, part: m.PartitionData) -> None:
     if request.version >= _FIRST_WITH_NEW_LEADER:
         state = topic.partitions[part.partition_index]
-        part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
+        part.current_leader = m.LeaderIdAndEpoch(state.leader, state.leader_epoch)
 
 
-def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading: _Reading) -> None:
+def _respond(context: BrokerContext, request: ApiRequest[m.FetchRequest], reading: _Reading) -> None:
     now_ms = context.clock.monotonic_ms()
     throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms, user=request.user)
     request.throttle(throttle_ms, context.timer, now_ms)
@@ -223,16 +213,16 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading:
         # KIP-219: the client fetches again after the throttle time. A batch larger than any quota is sent now;
         # otherwise it would never be sent.
         context.consumer_quota.unrecord(request.client_id, reading.size, user=request.user)
-        request.respond(FetchResponse(throttle_time_ms=throttle_ms))
+        request.respond(m.FetchResponse(throttle_time_ms=throttle_ms))
         return
     named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS
     parts = [part for topic in reading.responses for part in topic.partitions] if named else []
     leaders = leaders_named(context, (part.current_leader.leader_id for part in parts), request.listener_name)
-    response = FetchResponse(
+    response = m.FetchResponse(
         throttle_time_ms=throttle_ms,
         error_code=ErrorCode.NONE,
         responses=reading.responses,
-        node_endpoints=[NodeEndpoint(*leader) for leader in leaders],
+        node_endpoints=[m.NodeEndpoint(*leader) for leader in leaders],
     )
     context.response_budget.reserve(reading.size)
     try:

@@ -23,17 +23,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode, InvalidRecordError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-)
+from kafka_sink.protocol.messages import produce as m
 from kafka_sink.records.batch import BatchHeader, is_transactional
 from kafka_sink.records.validation import validate_batch
 
@@ -54,7 +44,7 @@ class _Writing:
 
 
 @api_handler(ApiKey.PRODUCE, "3-13")
-def produce(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
+def produce(context: BrokerContext, request: ApiRequest[m.ProduceRequest]) -> None:
     """Append all batches, then answer for each partition (with acks=0 there is no answer)."""
     body = request.body
     refused = _refused_transaction(context, request)
@@ -77,13 +67,13 @@ def produce(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None
         request.respond_nothing()
     elif refused is None:
         leaders = leaders_named(context, (part.current_leader.leader_id for part in failed), request.listener_name)
-        request.respond(ProduceResponse(responses, throttle_ms, [NodeEndpoint(*leader) for leader in leaders]))
+        request.respond(m.ProduceResponse(responses, throttle_ms, [m.NodeEndpoint(*leader) for leader in leaders]))
     else:
         request.refuse(refused)
     _wake_fetches(context, topics, responses)
 
 
-def _refused_transaction(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> ApiError | None:
+def _refused_transaction(context: BrokerContext, request: ApiRequest[m.ProduceRequest]) -> ApiError | None:
     """The error if the request has batches of transactions and the client may not use its transactional id."""
     body = request.body
     parts = (part.records for topic in body.topic_data for part in topic.partition_data)
@@ -96,7 +86,7 @@ def _refused_transaction(context: BrokerContext, request: ApiRequest[ProduceRequ
 
 
 def _writable_topic(
-    context: BrokerContext, request: ApiRequest[ProduceRequest], data: TopicProduceData
+    context: BrokerContext, request: ApiRequest[m.ProduceRequest], data: m.TopicProduceData
 ) -> TopicState | ApiError:
     topic = permitted_topic(context, request, AclOperation.WRITE, data.name, data.topic_id)
     if isinstance(topic, TopicState) and request.body.acks not in _ACKS:
@@ -105,7 +95,7 @@ def _writable_topic(
 
 
 def _wake_fetches(
-    context: BrokerContext, topics: Iterable[TopicState | ApiError], responses: Iterable[TopicProduceResponse]
+    context: BrokerContext, topics: Iterable[TopicState | ApiError], responses: Iterable[m.TopicProduceResponse]
 ) -> None:
     # After the answer, so that completing delayed fetches does not delay the producer.
     for topic, response in zip(topics, responses, strict=True):
@@ -115,31 +105,31 @@ def _wake_fetches(
 
 
 def _produce_topic(
-    context: BrokerContext, writing: _Writing, data: TopicProduceData, topic: TopicState | ApiError
-) -> TopicProduceResponse:
+    context: BrokerContext, writing: _Writing, data: m.TopicProduceData, topic: TopicState | ApiError
+) -> m.TopicProduceResponse:
     parts = []
     for partition in data.partition_data:
         if isinstance(topic, ApiError):
-            parts.append(PartitionProduceResponse(partition.index, topic.code, -1, error_message=str(topic)))
+            parts.append(m.PartitionProduceResponse(partition.index, topic.code, -1, error_message=str(topic)))
             continue
         try:
             parts.append(_produce_partition(context, writing, topic, partition))
         except ApiError as error:
-            part = PartitionProduceResponse(partition.index, error.code, -1, error_message=str(error))
+            part = m.PartitionProduceResponse(partition.index, error.code, -1, error_message=str(error))
             if isinstance(error, InvalidRecordError):
-                part.record_errors = [BatchIndexAndErrorMessage(number, str(error)) for number in error.numbers]
+                part.record_errors = [m.BatchIndexAndErrorMessage(number, str(error)) for number in error.numbers]
                 log = context.logs.get(TopicPartition(topic.name, partition.index))
                 part.log_start_offset = log.start_offset if log is not None else 0
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and writing.version >= _FIRST_WITH_NEW_LEADER:
                 state = topic.partitions[partition.index]
-                part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
+                part.current_leader = m.LeaderIdAndEpoch(state.leader, state.leader_epoch)
             parts.append(part)
-    return TopicProduceResponse(data.name, data.topic_id, parts)
+    return m.TopicProduceResponse(data.name, data.topic_id, parts)
 
 
 def _produce_partition(
-    context: BrokerContext, writing: _Writing, topic: TopicState, data: PartitionProduceData
-) -> PartitionProduceResponse:
+    context: BrokerContext, writing: _Writing, topic: TopicState, data: m.PartitionProduceData
+) -> m.PartitionProduceResponse:
     partition = context.led_partition(topic, data.index)
     if writing.acks == _ALL_ACKS:
         in_sync = sum(replica in context.cluster.nodes for replica in partition.replicas)
@@ -151,7 +141,7 @@ def _produce_partition(
     log = context.log_of(topic, data.index)
     with _admitted(context, writing, TopicPartition(topic.name, data.index), log, header) as guard:
         appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms(), guard)
-    return PartitionProduceResponse(
+    return m.PartitionProduceResponse(
         data.index, ErrorCode.NONE, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
 

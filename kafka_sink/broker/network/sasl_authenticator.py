@@ -32,19 +32,12 @@ from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import decode
 from kafka_sink.protocol.header import RequestHeader, decode_request_header, encode_response
-from kafka_sink.protocol.messages.connection import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
+from kafka_sink.protocol.messages import connection as m
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import S, Struct
 
 #: Returns the answer to an ApiVersions request of a version, and the version of the answer.
-AnswerVersions: TypeAlias = Callable[[ApiVersionsRequest, int], tuple[ApiVersionsResponse, int]]
+AnswerVersions: TypeAlias = Callable[[m.ApiVersionsRequest, int], tuple[m.ApiVersionsResponse, int]]
 
 #: Minimum interval between two authentications of a client.
 MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
@@ -172,9 +165,9 @@ class SaslServerAuthenticator:
         if header.api_key is ApiKey.API_VERSIONS and self._state is _State.HANDSHAKE:
             self._tell_versions(header, received.payload, offset)
         elif header.api_key is ApiKey.SASL_HANDSHAKE and self._state is _State.HANDSHAKE:
-            self._shake_hands(header, _body(SaslHandshakeRequest, header, received.payload, offset))
+            self._shake_hands(header, _body(m.SaslHandshakeRequest, header, received.payload, offset))
         elif header.api_key is ApiKey.SASL_AUTHENTICATE and self._state is _State.TOKENS:
-            self._take_token(header, _body(SaslAuthenticateRequest, header, received.payload, offset))
+            self._take_token(header, _body(m.SaslAuthenticateRequest, header, received.payload, offset))
         else:
             raise AuthenticationError(
                 f"unexpected {header.api_key.name} request during SASL authentication", ErrorCode.ILLEGAL_SASL_STATE
@@ -186,28 +179,28 @@ class SaslServerAuthenticator:
 
     def _tell_versions(self, header: RequestHeader, payload: memoryview, offset: int) -> None:
         known = header.api_version in api(header.api_key).versions
-        request = _body(ApiVersionsRequest, header, payload, offset) if known else ApiVersionsRequest()
+        request = _body(m.ApiVersionsRequest, header, payload, offset) if known else m.ApiVersionsRequest()
         response, version = self._answer_versions(request, header.api_version)
         self._respond(header, response, version)
 
-    def _shake_hands(self, header: RequestHeader, body: SaslHandshakeRequest) -> None:
+    def _shake_hands(self, header: RequestHeader, body: m.SaslHandshakeRequest) -> None:
         mechanisms = sorted(self._exchanges)
         begin = self._exchanges.get(body.mechanism)
         if begin is None:
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
-            self._respond(header, SaslHandshakeResponse(error_code=code, mechanisms=mechanisms))
+            self._respond(header, m.SaslHandshakeResponse(error_code=code, mechanisms=mechanisms))
             self._flush()
             raise AuthenticationError(f"mechanism {body.mechanism!r} is not one of {', '.join(mechanisms)}", code)
         self._mechanism = body.mechanism
         self._exchange = begin()
         self._state = _State.TOKENS if header.api_version > 0 else _State.BARE_TOKENS
-        self._respond(header, SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms))
+        self._respond(header, m.SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms))
 
-    def _take_token(self, header: RequestHeader, body: SaslAuthenticateRequest) -> None:
+    def _take_token(self, header: RequestHeader, body: m.SaslAuthenticateRequest) -> None:
         try:
             token = self._evaluate(bytes(body.auth_bytes))
         except AuthenticationError as error:
-            refusal = SaslAuthenticateResponse(
+            refusal = m.SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error)
             )
             self._failure = encode_response(header.api_key, header.api_version, header.correlation_id, refusal)
@@ -215,7 +208,7 @@ class SaslServerAuthenticator:
         lifetime_ms = 0
         if self._state is _State.COMPLETE and self._expires_at_ms is not None:
             lifetime_ms = self._expires_at_ms - self._clock.monotonic_ms()
-        self._respond(header, SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms))
+        self._respond(header, m.SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms))
 
     def _evaluate(self, token: bytes) -> bytes:
         exchange = self._exchange

@@ -27,14 +27,8 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.model import TRANSACTION_VERSION_FEATURE, Node, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import transaction_admin as m
 from kafka_sink.protocol.messages.metadata import TRANSACTION
-from kafka_sink.protocol.messages.transaction_admin import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TransactionState,
-)
 from kafka_sink.protocol.schema import Struct
 
 #: The metadata of a new topic reaches the brokers one after another, so a missing topic is looked up again after these
@@ -128,12 +122,12 @@ class ClusterRequests(CoordinatorRequests):
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
-    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionState]:
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, m.TransactionState]:
         """The state of each id, from its coordinator; ids that no coordinator knows (any more) are omitted.
 
         :raises UnsupportedVersionError: if the brokers are older than 3.0.
         """
-        states: dict[str, TransactionState] = {}
+        states: dict[str, m.TransactionState] = {}
         left = sorted(set(transactional_ids))
         tries = self.tries()
         while left:
@@ -149,7 +143,7 @@ class ClusterRequests(CoordinatorRequests):
                     continue
                 if isinstance(answer, ApiError):
                     raise answer
-                assert isinstance(answer, DescribeTransactionsResponse)
+                assert isinstance(answer, m.DescribeTransactionsResponse)
                 for state in answer.transaction_states:
                     code, name = ErrorCode.of(state.error_code), state.transactional_id
                     if code is ErrorCode.NONE:
@@ -172,7 +166,7 @@ class ClusterRequests(CoordinatorRequests):
         Only brokers from 4.1 on apply patterns (KIP-1152), so the caller must filter the ids again."""
 
         def build(version: int) -> Struct:
-            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=sorted(producer_ids))
+            request = m.ListTransactionsRequest(state_filters=list(states), producer_id_filters=sorted(producer_ids))
             if version >= 2:
                 request.transactional_id_pattern = pattern
             return request
@@ -192,7 +186,7 @@ class ClusterRequests(CoordinatorRequests):
                 if isinstance(answer, ApiError) and not isinstance(answer, DisconnectError):
                     raise answer
                 listed.add(node)
-                if not isinstance(answer, ListTransactionsResponse):
+                if not isinstance(answer, m.ListTransactionsResponse):
                     is_one_lost = True
                 elif answer.error_code == ErrorCode.NONE:
                     names += [state.transactional_id for state in answer.transaction_states]
@@ -210,5 +204,5 @@ class ClusterRequests(CoordinatorRequests):
 
 
 def _describing(transactional_ids: list[str]) -> RequestSpec:
-    request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
+    request = m.DescribeTransactionsRequest(transactional_ids=transactional_ids)
     return RequestSpec(ApiKey.DESCRIBE_TRANSACTIONS, lambda version: request)

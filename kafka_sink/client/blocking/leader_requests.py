@@ -22,14 +22,8 @@ from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import transaction_admin as m
 from kafka_sink.protocol.messages.log_offsets import LATEST_TIMESTAMP
-from kafka_sink.protocol.messages.transaction_admin import (
-    DescribeProducersRequest,
-    TopicRequest,
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
 from kafka_sink.protocol.schema import Struct
 
 #: How long a leader may take to read an offset from remote storage, which the end of a log never needs, ms.
@@ -115,10 +109,10 @@ class LeaderRequests:
 
         def build(led: Sequence[TopicPartition]) -> RequestSpec:
             topics = [
-                TopicRequest(topic, [partition.partition for partition in group])
+                m.TopicRequest(topic, [partition.partition for partition in group])
                 for topic, group in groupby(led, lambda partition: partition.topic)
             ]
-            request = DescribeProducersRequest(topics=topics)
+            request = m.DescribeProducersRequest(topics=topics)
             return RequestSpec(ApiKey.DESCRIBE_PRODUCERS, lambda version: request)
 
         def read(body: Any) -> Iterable[_PartAnswer]:
@@ -157,15 +151,15 @@ class LeaderRequests:
         :raises ApiError: INVALID_PRODUCER_EPOCH if its producer continues with a newer epoch;
             CLUSTER_AUTHORIZATION_FAILED; other codes if the leader refused.
         """
-        marker = WritableTxnMarker(
+        marker = m.WritableTxnMarker(
             producer_id=transaction.producer_id,
             producer_epoch=transaction.epoch,
             transaction_result=commit,
-            topics=[WritableTxnMarkerTopic(partition.topic, [partition.partition])],
+            topics=[m.WritableTxnMarkerTopic(partition.topic, [partition.partition])],
             # A log without a recorded coordinator epoch accepts any epoch.
             coordinator_epoch=max(transaction.coordinator_epoch, 0),
         )
-        request = WriteTxnMarkersRequest(markers=[marker])
+        request = m.WriteTxnMarkersRequest(markers=[marker])
 
         def read(body: Any) -> Iterable[_PartAnswer]:
             code = only_one(only_one(only_one(body.markers).topics).partitions).error_code

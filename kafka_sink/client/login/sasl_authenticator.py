@@ -32,14 +32,7 @@ from kafka_sink.network.sasl.mechanism import ClientExchange, SaslClient
 from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
-from kafka_sink.protocol.messages.connection import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
+from kafka_sink.protocol.messages import connection as m
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 
@@ -141,7 +134,7 @@ class SaslClientAuthenticator:
             else:
                 # Every broker supports this version. After the authentication the client sends ApiVersions again, in a
                 # newer version and with its name.
-                self._ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest(), _State.VERSIONS)
+                self._ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest(), _State.VERSIONS)
         while not self.complete:
             self._slot.write()
             received = self._reader.read_from(self._transport.read_into)
@@ -174,14 +167,14 @@ class SaslClientAuthenticator:
         return body
 
     def _handle(self, body: Struct) -> None:
-        if isinstance(body, ApiVersionsResponse):
+        if isinstance(body, m.ApiVersionsResponse):
             self._handle_versions(body)
-        elif isinstance(body, SaslHandshakeResponse):
+        elif isinstance(body, m.SaslHandshakeResponse):
             self._handle_mechanisms(body)
-        elif isinstance(body, SaslAuthenticateResponse):
+        elif isinstance(body, m.SaslAuthenticateResponse):
             self._handle_token(body)
 
-    def _handle_versions(self, body: ApiVersionsResponse) -> None:
+    def _handle_versions(self, body: m.ApiVersionsResponse) -> None:
         code = ErrorCode.of(body.error_code)
         self._versions = {entry.api_key: entry.max_version for entry in body.api_keys}
         if code is not ErrorCode.NONE:
@@ -196,10 +189,10 @@ class SaslClientAuthenticator:
         self._ask_for_mechanism()
 
     def _ask_for_mechanism(self) -> None:
-        request = SaslHandshakeRequest(mechanism=self._mechanism)
+        request = m.SaslHandshakeRequest(mechanism=self._mechanism)
         self._ask(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, request, _State.HANDSHAKE)
 
-    def _handle_mechanisms(self, body: SaslHandshakeResponse) -> None:
+    def _handle_mechanisms(self, body: m.SaslHandshakeResponse) -> None:
         code = ErrorCode.of(body.error_code)
         if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(name for name in MECHANISMS if name in body.mechanisms)
@@ -218,9 +211,9 @@ class SaslClientAuthenticator:
 
     def _send_token(self, token: bytes) -> None:
         version = min(api(ApiKey.SASL_AUTHENTICATE).versions.max, self._versions[ApiKey.SASL_AUTHENTICATE])
-        self._ask(ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=token), _State.EXCHANGE)
+        self._ask(ApiKey.SASL_AUTHENTICATE, version, m.SaslAuthenticateRequest(auth_bytes=token), _State.EXCHANGE)
 
-    def _handle_token(self, body: SaslAuthenticateResponse) -> None:
+    def _handle_token(self, body: m.SaslAuthenticateResponse) -> None:
         exchange = self._exchange
         assert exchange is not None
         if body.error_code:

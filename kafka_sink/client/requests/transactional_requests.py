@@ -24,6 +24,7 @@ from kafka_sink.common.model import (
     TransactionVersion,
 )
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import transactions as m
 from kafka_sink.protocol.messages.group_offsets import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -31,17 +32,6 @@ from kafka_sink.protocol.messages.group_offsets import (
     TxnOffsetCommitResponse,
 )
 from kafka_sink.protocol.messages.metadata import GROUP, TRANSACTION
-from kafka_sink.protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 from kafka_sink.protocol.schema import Struct
 
 #: The first InitProducerId version with the expected id and epoch (KIP-360).
@@ -95,7 +85,7 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
     def build(self, version: int) -> Struct:
         if self.two_phase and version < TWO_PHASE_VERSION:
             raise UnsupportedVersionError(f"{TWO_PHASE_NEEDS}: this broker does not offer it")
-        request = InitProducerIdRequest(
+        request = m.InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=self.transaction_timeout_ms
         )
         if self.expected is not None and version >= INIT_PRODUCER_ID_BUMP_VERSION:
@@ -104,7 +94,7 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
         return request
 
     def read(self, body: Struct) -> Done[ProducerIdAndEpoch] | Errors[ProducerIdAndEpoch]:
-        response = self._expect(body, InitProducerIdResponse)
+        response = self._expect(body, m.InitProducerIdResponse)
         producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
         return self._read_code(response.error_code, producer, self.failure)
 
@@ -137,12 +127,12 @@ class AddPartitionsToTxn(CoordinatorRequest[None]):
         return _ADD_PARTITIONS_MAX_VERSION
 
     def build(self, version: int) -> Struct:
-        return AddPartitionsToTxnRequest(
+        return m.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer.producer_id,
             v3_and_below_producer_epoch=self.producer.epoch,
             v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=topic, partitions=[partition.partition for partition in partitions])
+                m.AddPartitionsToTxnTopic(name=topic, partitions=[partition.partition for partition in partitions])
                 for topic, partitions in groupby(sorted(self.partitions), lambda partition: partition.topic)
             ],
         )
@@ -150,7 +140,7 @@ class AddPartitionsToTxn(CoordinatorRequest[None]):
     def read(self, body: Struct) -> Done[None] | Errors[None]:
         failed = {
             TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.partition_error_code)
-            for topic in self._expect(body, AddPartitionsToTxnResponse).results_by_topic_v3_and_below
+            for topic in self._expect(body, m.AddPartitionsToTxnResponse).results_by_topic_v3_and_below
             for result in topic.results_by_partition
             if result.partition_error_code
         }
@@ -174,7 +164,7 @@ class AddOffsetsToTxn(CoordinatorRequest[None]):
         return TRANSACTION, self.transactional_id
 
     def build(self, version: int) -> Struct:
-        return AddOffsetsToTxnRequest(
+        return m.AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
@@ -182,7 +172,7 @@ class AddOffsetsToTxn(CoordinatorRequest[None]):
         )
 
     def read(self, body: Struct) -> Done[None] | Errors[None]:
-        code = self._expect(body, AddOffsetsToTxnResponse).error_code
+        code = self._expect(body, m.AddOffsetsToTxnResponse).error_code
         return self._read_code(code, None, f"the group {self.group_id!r} could not be added to the transaction")
 
 
@@ -280,7 +270,7 @@ class EndTxn(CoordinatorRequest[ProducerIdAndEpoch]):
 
     def build(self, version: int) -> Struct:
         _require_version(self.api_key, version, self.transaction_version)
-        return EndTxnRequest(
+        return m.EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
@@ -288,7 +278,7 @@ class EndTxn(CoordinatorRequest[ProducerIdAndEpoch]):
         )
 
     def read(self, body: Struct) -> Done[ProducerIdAndEpoch] | Errors[ProducerIdAndEpoch]:
-        response = self._expect(body, EndTxnResponse)
+        response = self._expect(body, m.EndTxnResponse)
         following = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
         what = "committed" if self.commits else "aborted"
         return self._read_code(response.error_code, following, f"the transaction could not be {what}")
