@@ -1,7 +1,7 @@
 """Configuration: one typed table per component.
 
-A component is a frozen dataclass whose fields are declared by calling a :class:`ConfigType` with the name of the
-property, its default, documentation and validator in one place. :func:`parse` converts properties (strings from a file,
+A component is a frozen dataclass whose fields are declared by calling a :class:`ConfigType` with the default of the
+property, its documentation and validator in one place. :func:`parse` converts properties (strings from a file,
 a Spark option map, or Python values) to the dataclass. No other module parses properties. References to secrets are
 replaced by :func:`parse`, or, for credentials, by :func:`resolved` for each connection.
 """
@@ -45,18 +45,19 @@ class ConfigType:
 
     def __call__(
         self,
-        name: str,
         default: Any,
         doc: str,
         validator: Validator | None = None,
         *,
+        name: str = "",
         sensitive: bool = False,
         at_connect: bool = False,
         is_address: bool = False,
         group: str = "",
     ) -> Any:
-        """A dataclass field that is also the configuration key *name*. ``default=REQUIRED`` makes it mandatory.
+        """A dataclass field that is also a configuration key. ``default=REQUIRED`` makes it mandatory.
 
+        :param name: of the key; by default that of the field, with dots in place of underscores.
         :param sensitive: the value appears in no error and no ``repr``.
         :param at_connect: references in the value are not replaced by :func:`parse`, but for each connection by
             :func:`resolved`.
@@ -248,10 +249,13 @@ def known_to(config: type[Any], properties: Mapping[str, T]) -> dict[str, T]:
 
 @cache
 def _keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:
-    fields = dataclasses.fields(config)
-    return MappingProxyType(
-        {item.metadata[_META].name: (item.metadata[_META], item) for item in fields if _META in item.metadata}
-    )
+    table: dict[str, tuple[ConfigKey, Field[Any]]] = {}
+    for item in dataclasses.fields(config):
+        key: ConfigKey | None = item.metadata.get(_META)
+        if key is not None:
+            key = dataclasses.replace(key, name=key.name or item.name.replace("_", "."))
+            table[key.name] = key, item
+    return MappingProxyType(table)
 
 
 def as_properties(config: Any) -> dict[str, Any]:
@@ -324,11 +328,11 @@ class ReferencesConfig(Options):
     """Where references to secrets are looked up."""
 
     config_providers: tuple[str, ...] = LIST(
-        CONFIG_PROVIDERS,
         PROVIDERS,
         "providers of references such as ${file:/path:key} in the values of other options; an empty value turns "
         "references off",
         Validator(f"any of {', '.join(PROVIDERS)}, which are built in", lambda names: set(names) <= set(PROVIDERS)),
+        name=CONFIG_PROVIDERS,
     )
 
 

@@ -31,59 +31,44 @@ class SslConfig(c.ReferencesConfig):
     """Trusted certificates, own key and certificates, and TLS versions (apache/kafka ``SslConfigs``, KIP-651)."""
 
     ssl_truststore_location: str = c.STRING(
-        "ssl.truststore.location",
         "",
         "file with the certificates of the trusted authorities; reloaded for new connections when it changes",
         _NOT_BLANK,
     )
     ssl_truststore_certificates: str = c.STRING(
-        "ssl.truststore.certificates",
-        "",
-        "certificates of the trusted authorities as PEM text instead of a file",
-        _NOT_BLANK,
-        at_connect=True,
+        "", "certificates of the trusted authorities as PEM text instead of a file", _NOT_BLANK, at_connect=True
     )
     ssl_truststore_type: str = c.UPPER_CASE(
-        "ssl.truststore.type",
         "",
         "format of the truststore: by default what the file is (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
         _STORE_TYPES,
     )
     ssl_truststore_password: str = c.STRING(
-        "ssl.truststore.password", "", "password of a JKS or PKCS12 truststore", sensitive=True, at_connect=True
+        "", "password of a JKS or PKCS12 truststore", sensitive=True, at_connect=True
     )
     ssl_keystore_location: str = c.STRING(
-        "ssl.keystore.location",
         "",
         "file with the private key and its certificate chain, in PEM own certificate first; reloaded when it changes",
     )
     ssl_keystore_key: str = c.STRING(
-        "ssl.keystore.key", "", "the private key as PEM text instead of a file", sensitive=True, at_connect=True
+        "", "the private key as PEM text instead of a file", sensitive=True, at_connect=True
     )
     ssl_keystore_certificate_chain: str = c.STRING(
-        "ssl.keystore.certificate.chain",
-        "",
-        "certificate chain of the private key as PEM text, own certificate first",
-        at_connect=True,
+        "", "certificate chain of the private key as PEM text, own certificate first", at_connect=True
     )
     ssl_keystore_type: str = c.UPPER_CASE(
-        "ssl.keystore.type",
         "",
         "format of the keystore: by default what the file is (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
         _STORE_TYPES,
     )
-    ssl_keystore_password: str = c.STRING(
-        "ssl.keystore.password", "", "password of a JKS or PKCS12 keystore", sensitive=True, at_connect=True
-    )
+    ssl_keystore_password: str = c.STRING("", "password of a JKS or PKCS12 keystore", sensitive=True, at_connect=True)
     ssl_key_password: str = c.STRING(
-        "ssl.key.password",
         "",
         "password of the private key, if it is encrypted; in a JKS keystore, if it differs from the keystore's",
         sensitive=True,
         at_connect=True,
     )
     ssl_enabled_protocols: tuple[str, ...] = c.LIST(
-        "ssl.enabled.protocols",
         (TLS_1_2, TLS_1_3),
         "enabled TLS versions",
         c.Validator(
@@ -91,9 +76,7 @@ class SslConfig(c.ReferencesConfig):
         ),
     )
     ssl_cipher_suites: tuple[str, ...] = c.LIST(
-        "ssl.cipher.suites",
-        (),
-        "enabled cipher suites of TLS 1.2, by IANA or OpenSSL name; TLS 1.3 is disabled if any are set",
+        (), "enabled cipher suites of TLS 1.2, by IANA or OpenSSL name; TLS 1.3 is disabled if any are set"
     )
 
     @property
@@ -126,7 +109,6 @@ class ClientSslConfig(SslConfig):
     }
 
     ssl_endpoint_identification_algorithm: str = c.STRING(
-        "ssl.endpoint.identification.algorithm",
         HTTPS,
         "the server's certificate must contain the host name that the client connects to; an empty value disables "
         "this check",

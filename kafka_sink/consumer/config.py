@@ -22,41 +22,32 @@ class ConsumerConfig(ClientConfig):
     """The properties of a :class:`~kafka_sink.consumer.log_reader.LogReader`."""
 
     isolation_level: str = STRING(
-        "isolation.level",
         READ_UNCOMMITTED,
         "read_committed leaves out aborted transactions and stops before open ones",
         one_of(READ_UNCOMMITTED, READ_COMMITTED),
     )
-    fetch_min_bytes: int = INT(
-        "fetch.min.bytes", 1, "minimum bytes that a broker collects before it answers", between(0, _INT32_MAX)
-    )
+    fetch_min_bytes: int = INT(1, "minimum bytes that a broker collects before it answers", between(0, _INT32_MAX))
     fetch_max_wait_ms: int = INT(
-        "fetch.max.wait.ms", 500, "longest time that a broker waits for fetch.min.bytes, ms", between(0, _INT32_MAX)
+        500, "longest time that a broker waits for fetch.min.bytes, ms", between(0, _INT32_MAX)
     )
     fetch_max_bytes: int = INT(
-        "fetch.max.bytes",
         50 * 1024 * 1024,
         "maximum size of a fetch response, bytes; a larger first batch is returned whole",
         between(1, _INT32_MAX),
     )
     max_partition_fetch_bytes: int = INT(
-        "max.partition.fetch.bytes",
         1024 * 1024,
         "maximum size of the data per partition in a fetch response, bytes; a larger first batch is returned whole",
         between(1, _INT32_MAX),
     )
     max_decompressed_bytes: int = INT(
-        "max.decompressed.bytes",
         256 * 1024 * 1024,
         "maximum size of a batch after decompression, bytes; a larger one is refused as damaged",
         at_least(1),
     )
-    check_crcs: bool = BOOLEAN("check.crcs", True, "verify the checksum of every batch that is read")
+    check_crcs: bool = BOOLEAN(True, "verify the checksum of every batch that is read")
     default_api_timeout_ms: int = INT(
-        "default.api.timeout.ms",
-        60_000,
-        "longest time without any answer for a partition before reading it fails, ms",
-        at_least(1),
+        60_000, "longest time without any answer for a partition before reading it fails, ms", at_least(1)
     )
 
 

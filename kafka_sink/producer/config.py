@@ -50,143 +50,112 @@ class ProducerConfig(ClientConfig):
     """All options of a :class:`KafkaProducer`."""
 
     acks: str = c.STRING(
-        "acks",
         "all",
         "acknowledgements to wait for: from all in-sync replicas (all or -1), from the leader (1), none (0)",
         c.one_of("all", "-1", "0", "1"),
     )
-    retries: int = c.INT(
-        "retries", _INT_MAX, "maximum number of times that a failed batch is sent again", c.between(0, _INT_MAX)
-    )
+    retries: int = c.INT(_INT_MAX, "maximum number of times that a failed batch is sent again", c.between(0, _INT_MAX))
     batch_size_bytes: int = c.INT(
-        "batch.size",
         16384,
         "maximum size of a partition's batch before compression, bytes; large batches start small in buffer.memory "
         "and grow",
         c.between(0, 2**30),
+        name="batch.size",
     )
-    linger_ms: int = c.INT(
-        "linger.ms", 5, "how long a batch that is not full may wait for more records, ms", c.between(0, _INT_MAX)
-    )
+    linger_ms: int = c.INT(5, "how long a batch that is not full may wait for more records, ms", c.between(0, _INT_MAX))
     buffer_memory_bytes: int = c.INT(
-        "buffer.memory",
         33554432,
         "hard limit on the unacknowledged data that one producer holds, bytes; send blocks when it is reached",
         c.between(1, _LONG_MAX),
+        name="buffer.memory",
     )
     max_request_size_bytes: int = c.INT(
-        "max.request.size",
         1048576,
         "maximum size of a record, and of the batches in one produce request, bytes",
         c.between(1, _INT_MAX),
+        name="max.request.size",
     )
     max_block_ms: int = c.INT(
-        "max.block.ms",
         60000,
         "how long send may block, waiting for the topic's metadata and for buffer memory together, ms",
         c.between(0, _LONG_MAX),
     )
     delivery_timeout_ms: int = c.INT(
-        "delivery.timeout.ms",
         120000,
         "upper bound of the time from sending a record to its acknowledgement or failure, including retries, ms; at "
         "least linger.ms + request.timeout.ms",
         c.between(0, _INT_MAX),
     )
     compression_type: str = c.STRING(
-        "compression.type",
-        "none",
-        "compression codec of the batches",
-        c.one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        "none", "compression codec of the batches", c.one_of("none", "gzip", "snappy", "lz4", "zstd")
     )
     compression_gzip_level: int = c.INT(
-        "compression.gzip.level",
         -1,
         "compression level of gzip",
         c.Validator("from 1 to 9, or -1 for gzip's default", lambda level: level == -1 or 1 <= level <= 9),
     )
     compression_lz4_level: int = c.INT(
-        "compression.lz4.level",
         _LZ4_FAST,
         "compression level of lz4; 9, the default, selects its fast mode rather than a level, as in Kafka; other "
         "levels above 2 are slower and compress better",
         c.between(1, 17),
     )
-    compression_zstd_level: int = c.INT(
-        "compression.zstd.level", 3, "compression level of zstd", c.between(-131072, 22)
-    )
+    compression_zstd_level: int = c.INT(3, "compression level of zstd", c.between(-131072, 22))
     enable_idempotence: bool = c.BOOLEAN(
-        "enable.idempotence",
         True,
         "the broker discards duplicate batches and rejects gaps, so a retry neither duplicates nor reorders records "
         "(KIP-98); needs acks=all, retries above 0 and max.in.flight.requests.per.connection of at most 5; unless "
         "it is set explicitly, other acks or retries=0 disable it with a warning",
     )
     transactional_id: str | None = c.STRING(
-        "transactional.id",
         None,
         "id of this producer's transactions; a newer producer with the same id fences this one",
         c.Validator("a name", bool),
     )
     transaction_timeout_ms: int = c.INT(
-        "transaction.timeout.ms",
         60000,
         "how long a transaction may stay open before the brokers abort it, ms; at most their "
         "transaction.max.timeout.ms (15 minutes)",
         c.between(1, _INT_MAX),
     )
     transaction_two_phase_commit_enable: bool = c.BOOLEAN(
-        "transaction.two.phase.commit.enable",
         False,
         "transactions stay open until somebody ends them, however long that takes (KIP-939); brokers must offer it. "
         "Spark's exactly-once writes with one transaction for each task then lose nothing in an outage of any length",
     )
 
     key_serializer: str | object = c.PLUGIN(
-        "key.serializer",
-        "bytes",
-        "serializer of record keys: bytes, string, integer, long, json, or the dotted path of a class",
+        "bytes", "serializer of record keys: bytes, string, integer, long, json, or the dotted path of a class"
     )
     value_serializer: str | object = c.PLUGIN(
-        "value.serializer",
-        "bytes",
-        "serializer of record values: bytes, string, integer, long, json, or the dotted path of a class",
+        "bytes", "serializer of record values: bytes, string, integer, long, json, or the dotted path of a class"
     )
     partitioner_class: str | object = c.PLUGIN(
-        "partitioner.class",
         None,
         "partitioner: round-robin, or the dotted path of a class; if it is not set, the hash of the key decides, "
         "and records without a key stay with a partition for batch.size bytes (KIP-794)",
     )
     partitioner_ignore_keys: bool = c.BOOLEAN(
-        "partitioner.ignore.keys",
-        False,
-        "choose partitions as if no record had a key; has no effect with a partitioner.class",
+        False, "choose partitions as if no record had a key; has no effect with a partitioner.class"
     )
     partitioner_adaptive_partitioning_enable: bool = c.BOOLEAN(
-        "partitioner.adaptive.partitioning.enable",
         True,
         "send fewer of the records without a key to partitions whose brokers are slow; has no effect with a "
         "partitioner.class",
     )
     partitioner_availability_timeout_ms: int = c.INT(
-        "partitioner.availability.timeout.ms",
         0,
         "exclude partitions whose broker has accepted no batch for this long, ms; 0 = never; needs "
         "partitioner.adaptive.partitioning.enable",
         c.between(0, _LONG_MAX),
     )
     interceptor_classes: tuple[Any, ...] = c.PLUGINS(
-        "interceptor.classes",
-        (),
-        "dotted paths of interceptor classes, which see every record before it is sent and every outcome",
+        (), "dotted paths of interceptor classes, which see every record before it is sent and every outcome"
     )
     metrics_num_samples: int = c.INT(
-        "metrics.num.samples", 2, "number of windows over which rates and averages are computed", c.between(1, _INT_MAX)
+        2, "number of windows over which rates and averages are computed", c.between(1, _INT_MAX)
     )
-    metrics_sample_window_ms: int = c.INT(
-        "metrics.sample.window.ms", 30000, "length of one such window, ms", c.between(1, _INT_MAX)
-    )
+    metrics_sample_window_ms: int = c.INT(30000, "length of one such window, ms", c.between(1, _INT_MAX))
 
     @property
     def acks_code(self) -> int:

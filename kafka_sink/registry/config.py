@@ -48,101 +48,104 @@ class RegistryConfig(c.Options):
     """Where the registry is, who asks it, and what is asked."""
 
     urls: tuple[str, ...] = c.LIST(
-        URL,
         (),
         "http:// or https:// addresses of a schema registry, tried in turn; payloads then have Confluent's wire format",
         c.Validator(
             "addresses that begin with http:// or https://",
             lambda urls: all(url.startswith(("http://", "https://")) for url in urls),
         ),
+        name=URL,
         is_address=True,
     )
     credentials_source: str = c.STRING(
-        "basic.auth.credentials.source",
         "URL",
         "where user and password for the registry are: in its address, or (by default, where it is set) in "
         "basic.auth.user.info",
         c.one_of("URL", _USER_INFO),
+        name="basic.auth.credentials.source",
     )
     user_info: str = c.STRING(
-        "basic.auth.user.info", "", "USER:PASSWORD for the registry, or a reference to it", sensitive=True
+        "", "USER:PASSWORD for the registry, or a reference to it", name="basic.auth.user.info", sensitive=True
     )
     bearer_token: str = c.STRING(
-        "bearer.auth.token", "", "token for the registry, or a reference to it", sensitive=True
+        "", "token for the registry, or a reference to it", name="bearer.auth.token", sensitive=True
     )
     bearer_source: str = c.STRING(
-        "bearer.auth.credentials.source",
         "STATIC_TOKEN",
         "where the token for the registry is: in bearer.auth.token, or (OAUTHBEARER, by default where "
         "bearer.auth.issuer.endpoint.url is set) at a token endpoint",
         c.one_of("STATIC_TOKEN", OAUTHBEARER),
+        name="bearer.auth.credentials.source",
     )
     issuer_url: str = c.STRING(
-        "bearer.auth.issuer.endpoint.url",
         "",
         "https:// address of the token endpoint, for OAUTHBEARER",
+        name="bearer.auth.issuer.endpoint.url",
         is_address=True,
     )
     client_id: str = c.STRING(
-        "bearer.auth.client.id", "", "the client's id at the token endpoint, or a reference to it"
+        "", "the client's id at the token endpoint, or a reference to it", name="bearer.auth.client.id"
     )
     client_secret: str = c.STRING(
-        "bearer.auth.client.secret",
         "",
         "the client's secret at the token endpoint, or a reference to it",
+        name="bearer.auth.client.secret",
         sensitive=True,
     )
-    scope: str = c.STRING("bearer.auth.scope", "", "scope of the token")
+    scope: str = c.STRING("", "scope of the token", name="bearer.auth.scope")
     logical_cluster: str = c.STRING(
-        "bearer.auth.logical.cluster", "", "the registry's logical cluster in Confluent Cloud"
+        "", "the registry's logical cluster in Confluent Cloud", name="bearer.auth.logical.cluster"
     )
-    identity_pool: str = c.STRING("bearer.auth.identity.pool.id", "", "identity pool in Confluent Cloud")
+    identity_pool: str = c.STRING("", "identity pool in Confluent Cloud", name="bearer.auth.identity.pool.id")
     auto_register: bool = c.BOOLEAN(
-        "auto.register.schemas",
         True,
         "register the schema before the tasks begin, if the registry allows it; false: the registry must have the "
         "schema; false "
         "by default with use.latest.version=true and use.schema.id",
+        name="auto.register.schemas",
     )
     use_latest: bool = c.BOOLEAN(
-        "use.latest.version", False, "write by the latest schema of the subject, to which the columns must fit"
+        False, "write by the latest schema of the subject, to which the columns must fit", name="use.latest.version"
     )
     schema_id: int | None = c.INT(
-        "use.schema.id",
         None,
         "write by the schema with this id, a version of the subject, to which the columns must fit; where keys and "
         "values have a format, key.use.schema.id and value.use.schema.id instead",
         c.between(0, _HIGHEST_ID),
+        name="use.schema.id",
     )
     key_schema_id: int | None = c.INT(
-        "key.use.schema.id", None, "write keys by the schema with this id", c.between(0, _HIGHEST_ID)
+        None, "write keys by the schema with this id", c.between(0, _HIGHEST_ID), name="key.use.schema.id"
     )
     value_schema_id: int | None = c.INT(
-        "value.use.schema.id", None, "write values by the schema with this id", c.between(0, _HIGHEST_ID)
+        None, "write values by the schema with this id", c.between(0, _HIGHEST_ID), name="value.use.schema.id"
     )
     latest_strict: bool = c.BOOLEAN(
-        "latest.compatibility.strict",
         True,
         "with use.latest.version=true or use.schema.id, refuse columns that do not fit the JSON Schema; false: write "
         "them all the same; Avro and Protobuf cannot be written by a schema that the columns do not fit",
+        name="latest.compatibility.strict",
     )
-    normalize: bool = c.BOOLEAN("normalize.schemas", False, "the registry compares schemas in their normal form")
+    normalize: bool = c.BOOLEAN(False, "the registry compares schemas in their normal form", name="normalize.schemas")
     key_strategy: str = _STRATEGY(
-        "key.subject.name.strategy", SubjectNameStrategy.TOPIC.value, "name of the subject of keys", _ONE_OF_STRATEGIES
+        SubjectNameStrategy.TOPIC.value,
+        "name of the subject of keys",
+        _ONE_OF_STRATEGIES,
+        name="key.subject.name.strategy",
     )
     value_strategy: str = _STRATEGY(
-        "value.subject.name.strategy",
         SubjectNameStrategy.TOPIC.value,
         "name of the subject of values",
         _ONE_OF_STRATEGIES,
+        name="value.subject.name.strategy",
     )
 
     reference_strategy: str = _STRATEGY(
-        "reference.subject.name.strategy",
         _DEFAULT_REFERENCE,
         "name of the subject of a schema that another one refers to: the name of the reference, or (Qualified…) an "
         "import of Protobuf with dots for slashes and without .proto",
         c.one_of(_DEFAULT_REFERENCE, _QUALIFIED_REFERENCE),
+        name="reference.subject.name.strategy",
     )
 
     def reference_subject(self, name: str) -> str:

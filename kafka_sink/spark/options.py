@@ -118,43 +118,43 @@ class WantedFormat:
 
 def _format(column: str, types: str) -> Any:
     return c.STRING(
-        f"{column}.format",
         None,
         f"write the column {column}, {types}in this format; default: a string or binary column as it is",
         c.one_of(*FORMATS),
+        name=f"{column}.format",
         group=FORMATS_AND_SCHEMAS,
     )
 
 
 def _schema(column: str) -> Any:
     return c.STRING(
-        f"{column}.schema",
         None,
         f"with {column}.format: the schema, or on the driver a file with it, a folder, or several files with commas "
         "between, the schema first; default: derived from the column",
         c.Validator("a schema", bool),
+        name=f"{column}.schema",
         group=FORMATS_AND_SCHEMAS,
     )
 
 
 def _references(column: str) -> Any:
     return c.STRING(
-        f"{column}.refs",
         None,
         f"with {column}.schema and a registry: what the schema refers to there, a JSON list of name, subject and "
         "version",
         c.Validator("a list in JSON", bool),
+        name=f"{column}.refs",
         group=FORMATS_AND_SCHEMAS,
     )
 
 
 def _message(column: str) -> Any:
     return c.STRING(
-        f"{column}.message",
         None,
         f"with {column}.format=protobuf and a schema that is not derived: the name of the message; default: the first "
         "one",
         c.Validator("the name of a message", bool),
+        name=f"{column}.message",
         group=FORMATS_AND_SCHEMAS,
     )
 
@@ -164,18 +164,18 @@ class SinkOptions(c.Options):
     """The options of a write: those that the driver alone reads, and *spec* with those that tasks read too."""
 
     topic_partitions: int | None = c.INT(
-        "topicPartitions",
         None,
         "create the topic of option topic with this number of partitions if it does not exist, once, before the tasks "
         "begin; an existing topic is not changed",
         c.between(1, 2**31 - 1),
+        name="topicPartitions",
         group=TOPIC_AND_ROWS,
     )
     topic_replication_factor: int | None = c.INT(
-        "topicReplicationFactor",
         None,
         "with topicPartitions: number of replicas of each partition; default: the brokers' default.replication.factor",
         c.between(1, 2**15 - 1),
+        name="topicReplicationFactor",
         group=TOPIC_AND_ROWS,
     )
     key_format: str | None = _format("key", "of any type, ")
@@ -187,49 +187,49 @@ class SinkOptions(c.Options):
     value_refs: str | None = _references("value")
     value_message: str | None = _message("value")
     include_headers: bool | None = c.BOOLEAN(
-        "includeHeaders",
         None,
         "headers are written whenever the headers column exists; true requires that it exists, false that it does not",
+        name="includeHeaders",
         group=TOPIC_AND_ROWS,
     )
     delivery_guarantee: str | None = c.STRING(
-        "deliveryGuarantee",
         None,
         "for writeStream: exactly-once = no micro-batch is lost, partly written or duplicated after any failure; "
         "needs transactionalIdPrefix; default: at-least-once, or exactly-once if transactionalIdPrefix is set",
         c.one_of(AT_LEAST_ONCE, EXACTLY_ONCE),
+        name="deliveryGuarantee",
         group=EXACTLY_ONCE_OPTIONS,
     )
     transactional_id_prefix: str | None = c.STRING(
-        "transactionalIdPrefix",
         None,
         "for writeStream, exactly-once: unique name of the sink; its transactional ids begin with it, and the "
         "consumer group of this name stores its progress",
         c.Validator("a name", bool),
+        name="transactionalIdPrefix",
         group=EXACTLY_ONCE_OPTIONS,
     )
     txn_app_id: str | None = c.STRING(
-        "txnAppId",
         None,
         "for batch writes: name of the application that numbers its writes with txnVersion; each number is written "
         "once",
         c.Validator("a name", bool),
+        name="txnAppId",
         group=EXACTLY_ONCE_OPTIONS,
     )
     txn_version: int | None = c.INT(
-        "txnVersion",
         None,
         "for batch writes with txnAppId: number of this write; nothing is written if it is not above the last "
         "committed number",
         c.between(0, 2**63 - 2),
+        name="txnVersion",
         group=EXACTLY_ONCE_OPTIONS,
     )
     progress_topic: str | None = c.STRING(
-        "progressTopic",
         None,
         "existing topic under whose name the progress of exactly-once writes is stored (as offsets; nothing is "
         "written to it); default: option topic",
         c.Validator("a name", bool),
+        name="progressTopic",
         group=EXACTLY_ONCE_OPTIONS,
     )
     #: The write by these options, before its columns and topics are looked at.

@@ -36,23 +36,19 @@ class InertTopicConfig(Options):
     something are refused: a log is not compressed anew, the age of its segments is exact, and there is no remote
     storage."""
 
-    compression_type: str = STRING(
-        "compression.type", "producer", "batches are stored as they came", one_of("producer")
-    )
-    file_delete_delay_ms: int = INT("file.delete.delay.ms", 60_000, "files are removed at once", at_least(0))
-    follower_throttled: tuple[str, ...] = LIST("follower.replication.throttled.replicas", (), _OF_REPLICATION)
-    leader_throttled: tuple[str, ...] = LIST("leader.replication.throttled.replicas", (), _OF_REPLICATION)
-    local_retention_bytes: int = INT("local.retention.bytes", -2, _OF_TIERS, at_least(-2))
-    local_retention_ms: int = INT("local.retention.ms", -2, _OF_TIERS, at_least(-2))
-    preallocate: bool = BOOLEAN("preallocate", False, "files grow as they are written")
-    remote_log_copy_disable: bool = BOOLEAN("remote.log.copy.disable", False, _OF_TIERS)
-    remote_log_delete_on_disable: bool = BOOLEAN("remote.log.delete.on.disable", False, _OF_TIERS)
-    remote_storage_enable: bool = BOOLEAN("remote.storage.enable", False, _OF_TIERS, only(False))
-    segment_index_bytes: int = INT("segment.index.bytes", 10_485_760, "an index has room for its segment", at_least(4))
-    segment_jitter_ms: int = INT("segment.jitter.ms", 0, "the age of segments is exact", only(0))
-    unclean_leader_election_enable: bool = BOOLEAN(
-        "unclean.leader.election.enable", False, "data is stored once: every leader has all of it"
-    )
+    compression_type: str = STRING("producer", "batches are stored as they came", one_of("producer"))
+    file_delete_delay_ms: int = INT(60_000, "files are removed at once", at_least(0))
+    follower_throttled: tuple[str, ...] = LIST((), _OF_REPLICATION, name="follower.replication.throttled.replicas")
+    leader_throttled: tuple[str, ...] = LIST((), _OF_REPLICATION, name="leader.replication.throttled.replicas")
+    local_retention_bytes: int = INT(-2, _OF_TIERS, at_least(-2))
+    local_retention_ms: int = INT(-2, _OF_TIERS, at_least(-2))
+    preallocate: bool = BOOLEAN(False, "files grow as they are written")
+    remote_log_copy_disable: bool = BOOLEAN(False, _OF_TIERS)
+    remote_log_delete_on_disable: bool = BOOLEAN(False, _OF_TIERS)
+    remote_storage_enable: bool = BOOLEAN(False, _OF_TIERS, only(False))
+    segment_index_bytes: int = INT(10_485_760, "an index has room for its segment", at_least(4))
+    segment_jitter_ms: int = INT(0, "the age of segments is exact", only(0))
+    unclean_leader_election_enable: bool = BOOLEAN(False, "data is stored once: every leader has all of it")
 
 
 #: Topic setting → the broker option that is its default. These options can be changed on running brokers, because only
@@ -83,7 +79,7 @@ BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
 
 def _setting(name: str, option: str) -> tuple[str, type, Any]:
     key = keys(BrokerConfig)[option][0]
-    return name.replace(".", "_"), object, key.type(name, None, key.doc, key.validator)
+    return name.replace(".", "_"), object, key.type(None, key.doc, key.validator)
 
 
 #: The settings that can be set at topic level, a table like that of the broker; None selects the broker's value.

@@ -66,9 +66,7 @@ S = TypeVar("S", bound="Administration")
 class AdminConfig(ClientConfig):
     """The properties of an :class:`AdminClient`."""
 
-    default_api_timeout_ms: int = c.INT(
-        "default.api.timeout.ms", 60_000, "how long one call may take in total, ms", c.between(1, 2**31 - 1)
-    )
+    default_api_timeout_ms: int = c.INT(60_000, "how long one call may take in total, ms", c.between(1, 2**31 - 1))
 
 
 @dataclass(frozen=True)

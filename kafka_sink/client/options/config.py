@@ -38,7 +38,6 @@ class OAuthConfig(c.Options):
     """The options ``sasl.oauthbearer.*`` of clients, and ``sasl.login.*``."""
 
     sasl_login_callback_handler_class: str | object | None = c.PLUGIN(
-        "sasl.login.callback.handler.class",
         None,
         "for OAUTHBEARER: a function, or the dotted path of one, that returns a JWT, or any token with its expiry "
         "time (seconds since 1970); called again before the token expires. Spark's executors must be able to import "
@@ -46,92 +45,67 @@ class OAuthConfig(c.Options):
         "…IAMOAuthBearerLoginCallbackHandler for sasl.oauthbearer.aws.region",
     )
     sasl_oauthbearer_token_endpoint_url: str = c.STRING(
-        "sasl.oauthbearer.token.endpoint.url",
         "",
         "for OAUTHBEARER: https:// address where the identity provider gives tokens for client credentials, or "
         "file:///path of a token",
         is_address=True,
     )
     sasl_oauthbearer_client_id: str = c.STRING(
-        "sasl.oauthbearer.client.credentials.client.id",
         "",
         "the client's id at the identity provider; also clientId in sasl.jaas.config",
+        name="sasl.oauthbearer.client.credentials.client.id",
         at_connect=True,
     )
     sasl_oauthbearer_client_secret: str = c.STRING(
-        "sasl.oauthbearer.client.credentials.client.secret",
         "",
         "the client's secret at the identity provider; also clientSecret in sasl.jaas.config",
+        name="sasl.oauthbearer.client.credentials.client.secret",
         sensitive=True,
         at_connect=True,
     )
-    sasl_oauthbearer_scope: str = c.STRING(
-        "sasl.oauthbearer.scope", "", "scope of the token; also scope in sasl.jaas.config"
-    )
+    sasl_oauthbearer_scope: str = c.STRING("", "scope of the token; also scope in sasl.jaas.config")
     sasl_oauthbearer_header_urlencode: bool = c.BOOLEAN(
-        "sasl.oauthbearer.header.urlencode",
-        False,
-        "encode the client's id and secret as RFC 6749 requires; some identity providers need this",
+        False, "encode the client's id and secret as RFC 6749 requires; some identity providers need this"
     )
     sasl_oauthbearer_jwt_retriever_class: str = _RETRIEVER(
-        "sasl.oauthbearer.jwt.retriever.class",
         _RETRIEVERS[0],
         "the class of Kafka that gets tokens: the default one depends on sasl.oauthbearer.token.endpoint.url, and "
         f"{BEARER_RETRIEVER} exchanges an assertion for them, without client credentials",
         c.one_of(*_RETRIEVERS),
     )
     sasl_oauthbearer_assertion_file: str = c.STRING(
-        "sasl.oauthbearer.assertion.file",
         "",
         "file with a signed JWT: it proves who the client is, instead of a secret, or is exchanged for tokens with "
         f"{BEARER_RETRIEVER}; read for each token",
     )
     sasl_oauthbearer_assertion_private_key_file: str = c.STRING(
-        "sasl.oauthbearer.assertion.private.key.file",
         "",
         "PEM file with the private key that signs such JWTs, if sasl.oauthbearer.assertion.claim.iss is set; needs "
         "kafkalite[keystores]",
     )
     sasl_oauthbearer_assertion_private_key_passphrase: str = c.STRING(
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        "",
-        "password of that private key, if it is encrypted",
-        sensitive=True,
-        at_connect=True,
+        "", "password of that private key, if it is encrypted", sensitive=True, at_connect=True
     )
     sasl_oauthbearer_assertion_algorithm: str = c.STRING(
-        "sasl.oauthbearer.assertion.algorithm", RS256, "algorithm that signs assertions", c.one_of(RS256, ES256)
+        RS256, "algorithm that signs assertions", c.one_of(RS256, ES256)
     )
-    sasl_oauthbearer_assertion_claim_iss: str = c.STRING(
-        "sasl.oauthbearer.assertion.claim.iss", "", "issuer of assertions: the client's id, as a rule"
-    )
-    sasl_oauthbearer_assertion_claim_sub: str = c.STRING(
-        "sasl.oauthbearer.assertion.claim.sub", "", "subject of assertions: the client's id, as a rule"
-    )
-    sasl_oauthbearer_assertion_claim_aud: str = c.STRING(
-        "sasl.oauthbearer.assertion.claim.aud", "", "audience of assertions: the identity provider"
-    )
+    sasl_oauthbearer_assertion_claim_iss: str = c.STRING("", "issuer of assertions: the client's id, as a rule")
+    sasl_oauthbearer_assertion_claim_sub: str = c.STRING("", "subject of assertions: the client's id, as a rule")
+    sasl_oauthbearer_assertion_claim_aud: str = c.STRING("", "audience of assertions: the identity provider")
     sasl_oauthbearer_assertion_claim_exp_seconds: int = c.INT(
-        "sasl.oauthbearer.assertion.claim.exp.seconds", 300, "how long an assertion is valid, s", c.between(0, 86_400)
+        300, "how long an assertion is valid, s", c.between(0, 86_400)
     )
     sasl_oauthbearer_assertion_claim_nbf_seconds: int = c.INT(
-        "sasl.oauthbearer.assertion.claim.nbf.seconds",
-        60,
-        "how long before its creation an assertion is valid, s",
-        c.between(0, 3_600),
+        60, "how long before its creation an assertion is valid, s", c.between(0, 3_600)
     )
-    sasl_oauthbearer_assertion_claim_jti_include: bool = c.BOOLEAN(
-        "sasl.oauthbearer.assertion.claim.jti.include", False, "give each assertion an id of its own"
-    )
+    sasl_oauthbearer_assertion_claim_jti_include: bool = c.BOOLEAN(False, "give each assertion an id of its own")
     sasl_oauthbearer_aws_region: str = c.STRING(
-        "sasl.oauthbearer.aws.region",
         "",
         "for IAM on Amazon MSK, with OAUTHBEARER: the region of the cluster; tokens are made from the AWS credentials "
         "of the process that connects. Needs kafkalite[msk]",
         c.Validator("a region such as eu-west-1", lambda text: bool(_REGION.fullmatch(text))),
     )
     sasl_client_callback_handler_class: str = c.STRING(
-        "sasl.client.callback.handler.class",
         "",
         "accepted as Amazon's documentation writes it, with sasl.mechanism=AWS_MSK_IAM",
         c.Validator(
@@ -141,49 +115,37 @@ class OAuthConfig(c.Options):
         ),
     )
     sasl_login_connect_timeout_ms: int = c.INT(
-        "sasl.login.connect.timeout.ms",
         EndpointLimits.connect_timeout_ms,
         "how long a connection to the identity provider may take, ms (Kafka: for ever)",
         _MILLISECONDS,
     )
     sasl_login_read_timeout_ms: int = c.INT(
-        "sasl.login.read.timeout.ms",
-        EndpointLimits.read_timeout_ms,
-        "how long its answer may take, ms (Kafka: for ever)",
-        _MILLISECONDS,
+        EndpointLimits.read_timeout_ms, "how long its answer may take, ms (Kafka: for ever)", _MILLISECONDS
     )
     sasl_login_retry_backoff_ms: int = c.INT(
-        "sasl.login.retry.backoff.ms",
         EndpointLimits.retry_backoff_ms,
         "wait before a request for a token is tried again, ms; doubles each time",
         c.between(0, _INT_MAX),
     )
     sasl_login_retry_backoff_max_ms: int = c.INT(
-        "sasl.login.retry.backoff.max.ms",
         EndpointLimits.retry_backoff_max_ms,
         "how long a request for a token is tried again, ms; after that the client waits 10 s",
         c.between(0, _INT_MAX),
     )
     sasl_login_refresh_window_factor: float = c.DOUBLE(
-        "sasl.login.refresh.window.factor",
-        RefreshRules.window_factor,
-        "share of its lifetime after which a token is renewed",
-        c.between(0.5, 1.0),
+        RefreshRules.window_factor, "share of its lifetime after which a token is renewed", c.between(0.5, 1.0)
     )
     sasl_login_refresh_window_jitter: float = c.DOUBLE(
-        "sasl.login.refresh.window.jitter",
         RefreshRules.window_jitter,
         "random share of its lifetime that is added, so that clients renew their tokens at different times",
         c.between(0.0, 0.25),
     )
     sasl_login_refresh_min_period_seconds: int = c.INT(
-        "sasl.login.refresh.min.period.seconds",
         RefreshRules.min_period_s,
         "shortest time between two renewals, s, if tokens live long enough",
         c.between(0, 900),
     )
     sasl_login_refresh_buffer_seconds: int = c.INT(
-        "sasl.login.refresh.buffer.seconds",
         RefreshRules.buffer_s,
         "how long before its expiry a token is renewed at the latest, s, if tokens live long enough",
         c.between(0, 3_600),
@@ -225,13 +187,11 @@ class SecurityConfig(OAuthConfig, ClientSslConfig):
     """The SASL options (apache/kafka ``SaslConfigs``)."""
 
     sasl_mechanism: str = c.UPPER_CASE(
-        "sasl.mechanism",
         GSSAPI,
         "SASL mechanism used for authentication; GSSAPI is Kerberos, AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
         c.one_of(*MECHANISMS),
     )
     sasl_jaas_config: str = c.STRING(
-        "sasl.jaas.config",
         "",
         "credentials in the form of a JAAS configuration, as in Kafka: …PlainLoginModule or …ScramLoginModule required "
         'username="…" password="…"; …OAuthBearerLoginModule required clientId="…" clientSecret="…"; '
@@ -241,16 +201,10 @@ class SecurityConfig(OAuthConfig, ClientSslConfig):
         at_connect=True,
     )
     sasl_username: str = c.STRING(
-        "sasl.username",
-        "",
-        "user name, if sasl.jaas.config is not set; the name of the option is librdkafka's",
-        at_connect=True,
+        "", "user name, if sasl.jaas.config is not set; the name of the option is librdkafka's", at_connect=True
     )
-    sasl_password: str = c.STRING(
-        "sasl.password", "", "password, if sasl.jaas.config is not set", sensitive=True, at_connect=True
-    )
+    sasl_password: str = c.STRING("", "password, if sasl.jaas.config is not set", sensitive=True, at_connect=True)
     sasl_kerberos_service_name: str = c.STRING(
-        "sasl.kerberos.service.name",
         "",
         "for GSSAPI: the first part of the brokers' Kerberos principal, kafka as a rule; also serviceName in "
         "sasl.jaas.config",
@@ -288,106 +242,79 @@ class ConnectionConfig(c.Options):
     option_prefix: str = field(default="", kw_only=True)
 
     bootstrap_servers: tuple[str, ...] = c.LIST(
-        "bootstrap.servers",
         c.REQUIRED,
         "initial broker addresses, host:port separated by commas; a few brokers of the cluster are enough",
         c.Validator("host:port, for example 127.0.0.1:9092", _are_addresses),
         is_address=True,
     )
-    client_id: str = c.STRING("client.id", "", "client name sent with every request, for the brokers' logs and quotas")
+    client_id: str = c.STRING("", "client name sent with every request, for the brokers' logs and quotas")
     client_dns_lookup: str = c.STRING(
-        "client.dns.lookup",
         USE_ALL_DNS_IPS,
         "how to resolve addresses: try all addresses of a host name in turn, or replace the bootstrap addresses by "
         "canonical host names first",
         c.one_of(USE_ALL_DNS_IPS, RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY),
     )
     security_protocol: str = c.UPPER_CASE(
-        "security.protocol",
         "PLAINTEXT",
         "protocol of the connections to the brokers: SSL is TLS, SASL_… authenticates with sasl.mechanism",
         c.one_of(PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL),
     )
     request_timeout_ms: int = c.INT(
-        "request.timeout.ms",
         30_000,
         "how long to wait for the response to a request before its connection is closed, ms",
         c.between(1, _INT_MAX),
     )
     max_in_flight_requests_per_connection: int = c.INT(
-        "max.in.flight.requests.per.connection",
-        5,
-        "maximum number of unanswered requests per connection",
-        c.between(1, _INT_MAX),
+        5, "maximum number of unanswered requests per connection", c.between(1, _INT_MAX)
     )
     retry_backoff_ms: int = c.INT(
-        "retry.backoff.ms",
         100,
         "wait before a failed request (metadata included) is retried, ms; grows up to retry.backoff.max.ms",
         c.between(0, _INT_MAX),
     )
     retry_backoff_max_ms: int = c.INT(
-        "retry.backoff.max.ms", 1_000, "longest wait before a failed request is retried, ms", c.between(0, _INT_MAX)
+        1_000, "longest wait before a failed request is retried, ms", c.between(0, _INT_MAX)
     )
     reconnect_backoff_ms: int = c.INT(
-        "reconnect.backoff.ms",
-        50,
-        "wait before reconnecting to a broker, ms; grows up to reconnect.backoff.max.ms",
-        c.between(0, _INT_MAX),
+        50, "wait before reconnecting to a broker, ms; grows up to reconnect.backoff.max.ms", c.between(0, _INT_MAX)
     )
     reconnect_backoff_max_ms: int = c.INT(
-        "reconnect.backoff.max.ms", 1_000, "longest wait before reconnecting to a broker, ms", c.between(0, _INT_MAX)
+        1_000, "longest wait before reconnecting to a broker, ms", c.between(0, _INT_MAX)
     )
     socket_connection_setup_timeout_ms: int = c.INT(
-        "socket.connection.setup.timeout.ms",
         10_000,
         "time-out for establishing a connection, ms; grows up to socket.connection.setup.timeout.max.ms",
         c.between(1, _INT_MAX),
     )
     socket_connection_setup_timeout_max_ms: int = c.INT(
-        "socket.connection.setup.timeout.max.ms",
-        30_000,
-        "longest time-out for establishing a connection, ms",
-        c.between(1, _INT_MAX),
+        30_000, "longest time-out for establishing a connection, ms", c.between(1, _INT_MAX)
     )
     connections_max_idle_ms: int = c.INT(
-        "connections.max.idle.ms",
-        540_000,
-        "close connections that have been idle for this long, ms; -1 = never",
-        c.between(-1, _INT_MAX),
+        540_000, "close connections that have been idle for this long, ms; -1 = never", c.between(-1, _INT_MAX)
     )
     metadata_max_age_ms: int = c.INT(
-        "metadata.max.age.ms",
-        300_000,
-        "refresh metadata after this long even if no change was seen, ms",
-        c.between(0, _INT_MAX),
+        300_000, "refresh metadata after this long even if no change was seen, ms", c.between(0, _INT_MAX)
     )
     metadata_max_idle_ms: int = c.INT(
-        "metadata.max.idle.ms",
-        300_000,
-        "forget the metadata of a topic that has not been used for this long, ms",
-        c.between(5_000, _INT_MAX),
+        300_000, "forget the metadata of a topic that has not been used for this long, ms", c.between(5_000, _INT_MAX)
     )
     metadata_recovery_strategy: str = c.LOWER_CASE(
-        "metadata.recovery.strategy",
         REBOOTSTRAP,
         "what to do when none of the known brokers is reachable: start again from bootstrap.servers, or keep trying",
         c.one_of(REBOOTSTRAP, "none"),
     )
     metadata_recovery_rebootstrap_trigger_ms: int = c.INT(
-        "metadata.recovery.rebootstrap.trigger.ms",
         300_000,
         "also start again from bootstrap.servers when no broker has answered a metadata request for this long, ms",
         c.between(0, _INT_MAX),
     )
     send_buffer_bytes: int = c.INT(
-        "send.buffer.bytes", 131_072, "TCP send buffer, bytes; -1 = the system's default", c.between(-1, _INT_MAX)
+        131_072, "TCP send buffer, bytes; -1 = the system's default", c.between(-1, _INT_MAX)
     )
     receive_buffer_bytes: int = c.INT(
-        "receive.buffer.bytes", 32_768, "TCP receive buffer, bytes; -1 = the system's default", c.between(-1, _INT_MAX)
+        32_768, "TCP receive buffer, bytes; -1 = the system's default", c.between(-1, _INT_MAX)
     )
     receive_message_max_bytes: int = c.INT(
-        "receive.message.max.bytes",
         104_857_600,
         "largest response accepted from a broker, bytes; the connection is closed if a response is larger. Apache "
         "Kafka's clients have no such limit; the name is librdkafka's",

@@ -21,13 +21,13 @@ from tests.support.cases import with_each
 
 @dataclass(frozen=True)
 class Sample(config.Options):
-    servers: tuple[str, ...] = LIST("servers", REQUIRED, "where to go", config.Validator("at least one entry", bool))
-    linger_ms: int = INT("linger.ms", 5, "how long to wait", config.at_least(0))
-    ratio: float = DOUBLE("ratio", 0.5, "a share", config.between(0, 1))
-    idempotent: bool = BOOLEAN("idempotent", True, "no duplicates")
-    acks: str = STRING("acks", "all", "who confirms", config.one_of("all", "0", "1"))
-    password: str = STRING("ssl.password", "", "a secret", sensitive=True)
-    pin: int | None = INT("pin", None, "a secret number", config.at_least(1000), sensitive=True)
+    servers: tuple[str, ...] = LIST(REQUIRED, "where to go", config.Validator("at least one entry", bool))
+    linger_ms: int = INT(5, "how long to wait", config.at_least(0))
+    ratio: float = DOUBLE(0.5, "a share", config.between(0, 1))
+    idempotent: bool = BOOLEAN(True, "no duplicates")
+    acks: str = STRING("all", "who confirms", config.one_of("all", "0", "1"))
+    password: str = STRING("", "a secret", name="ssl.password", sensitive=True)
+    pin: int | None = INT(None, "a secret number", config.at_least(1000), sensitive=True)
 
 
 def parse(**properties: Any) -> Sample:
@@ -150,7 +150,7 @@ def test_the_result_is_frozen() -> None:
 def test_a_config_inherits_the_keys_of_its_base() -> None:
     @dataclass(frozen=True)
     class Wider(Sample):
-        extra: int = INT("extra", 1, "one more")
+        extra: int = INT(1, "one more")
 
     assert list(config.keys(Wider)) == [*config.keys(Sample), "extra"]
     assert config.parse(Wider, {"servers": "a:1", "extra": "2"}).extra == 2

@@ -18,8 +18,8 @@ from kafka_sink.common.references import PROVIDERS, has_reference, referenced_fi
 
 @dataclass(frozen=True)
 class Sample(config.ReferencesConfig):
-    linger_ms: int = INT("linger.ms", 5, "how long to wait", config.at_least(0))
-    password: str = STRING("password", "", "a secret", sensitive=True, at_connect=True)
+    linger_ms: int = INT(5, "how long to wait", config.at_least(0))
+    password: str = STRING("", "a secret", sensitive=True, at_connect=True)
 
 
 @pytest.fixture
