@@ -10,10 +10,8 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch, MetadataRequest, MetadataResponse, NodeEndpoint
 from kafka_sink.protocol.messages.produce import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,

@@ -13,9 +13,9 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.connection import ApiVersionsResponse, FinalizedFeatureKey
 from kafka_sink.protocol.messages.group_offsets import (
+    PartitionOutcome,
+    TopicOutcome,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from kafka_sink.protocol.messages.metadata import Coordinator, FindCoordinatorResponse
 from kafka_sink.protocol.messages.transactions import (
@@ -116,9 +116,9 @@ class TransactionalBrokers(FakeBrokers):
     def _commit_offsets(version: int, body: Any, code: int) -> Struct:
         return TxnOffsetCommitResponse(
             topics=[
-                TxnOffsetCommitResponseTopic(
+                TopicOutcome(
                     topic.name,
-                    [TxnOffsetCommitResponsePartition(place.partition_index, code) for place in topic.partitions],
+                    [PartitionOutcome(place.partition_index, code) for place in topic.partitions],
                 )
                 for topic in body.topics
             ]

@@ -326,7 +326,7 @@ def test_no_commit_is_lost_when_coordinators_are_killed(tmp_path: Path, figure: 
     broker = BrokerProcess(tmp_path / "data", nodes=3)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_metadata="")
     commit = OffsetCommitRequest(group_id="readers", topics=[OffsetCommitRequestTopic(TOPIC, partitions=[partition])])
-    fetch = OffsetFetchRequest(group_id="readers", topics=[OffsetFetchRequestTopic(TOPIC, [0])])
+    fetch = OffsetFetchRequest(group_id="readers", topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])])
     try:
         broker.start()
         admin = admin_of(broker.bootstrap_servers)

@@ -15,10 +15,10 @@ from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.messages.group_offsets import (
+    PartitionOutcome,
+    TopicOutcome,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from kafka_sink.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -83,9 +83,9 @@ def refusal(body: Struct, code: ErrorCode) -> Struct | None:
     if isinstance(body, TxnOffsetCommitRequest):
         return TxnOffsetCommitResponse(
             topics=[
-                TxnOffsetCommitResponseTopic(
+                TopicOutcome(
                     topic.name,
-                    [TxnOffsetCommitResponsePartition(each.partition_index, code) for each in topic.partitions],
+                    [PartitionOutcome(each.partition_index, code) for each in topic.partitions],
                 )
                 for topic in body.topics
             ]

@@ -22,6 +22,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import fetch as m
+from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch, NodeEndpoint
 
 _NOWHERE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -202,7 +203,7 @@ def _failed(partition: m.FetchPartition, error: ApiError) -> m.PartitionData:
 def _name_leader(request: ApiRequest[m.FetchRequest], topic: TopicState, part: m.PartitionData) -> None:
     if request.version >= _FIRST_WITH_NEW_LEADER:
         state = topic.partitions[part.partition_index]
-        part.current_leader = m.LeaderIdAndEpoch(state.leader, state.leader_epoch)
+        part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
 
 
 def _respond(context: BrokerContext, request: ApiRequest[m.FetchRequest], reading: _Reading) -> None:
@@ -222,7 +223,7 @@ def _respond(context: BrokerContext, request: ApiRequest[m.FetchRequest], readin
         throttle_time_ms=throttle_ms,
         error_code=ErrorCode.NONE,
         responses=reading.responses,
-        node_endpoints=[m.NodeEndpoint(*leader) for leader in leaders],
+        node_endpoints=[NodeEndpoint(*leader) for leader in leaders],
     )
     context.response_budget.reserve(reading.size)
     try:

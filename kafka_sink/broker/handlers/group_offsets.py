@@ -95,9 +95,7 @@ def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequ
             return dict.fromkeys(parts, error.code)
 
     topics = [
-        m.OffsetCommitResponseTopic(
-            topic.name, topic.topic_id, [m.OffsetCommitResponsePartition(*each) for each in results]
-        )
+        m.OffsetCommitResponseTopic(topic.name, topic.topic_id, [m.PartitionOutcome(*each) for each in results])
         for topic, results in zip(body.topics, _outcomes(context, request, offsets, commit), strict=True)
     ]
     request.respond(m.OffsetCommitResponse(topics=topics))
@@ -117,7 +115,7 @@ def txn_offset_commit(context: BrokerContext, request: ApiRequest[m.TxnOffsetCom
 
     outcomes = _outcomes(context, request, [(topic.name, topic.partitions) for topic in body.topics], commit)
     topics = [
-        m.TxnOffsetCommitResponseTopic(topic.name, [m.TxnOffsetCommitResponsePartition(*each) for each in results])
+        m.TopicOutcome(topic.name, [m.PartitionOutcome(*each) for each in results])
         for topic, results in zip(body.topics, outcomes, strict=True)
     ]
     request.respond(m.TxnOffsetCommitResponse(topics=topics))
@@ -169,19 +167,18 @@ def offset_fetch(context: BrokerContext, request: ApiRequest[m.OffsetFetchReques
     """
     body, version = request.body, request.version
     if version >= _FIRST_WITH_SEVERAL_GROUPS:
-        groups = [
-            _fetch(context, request, group, _asked(context, group, version))
-            # Only requests for all offsets of a group have responses that are larger than themselves.
-            for group in once(body.groups, lambda group: group.group_id if group.topics is None else id(group))
-        ]
-        for each in groups:
-            each.topics = [] if each.error_code else each.topics
+        # Only requests for all offsets of a group have responses that are larger than themselves.
+        asked = once(body.groups, lambda group: group.group_id if group.topics is None else id(group))
+        groups = [_fetch(context, request, group) for group in asked]
+        for group in groups:
+            group.topics = [] if group.error_code else group.topics
         request.respond(m.OffsetFetchResponse(groups=groups))
         return
-    topics = body.topics
-    partitions = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
-    group = m.OffsetFetchRequestGroup(group_id=body.group_id, topics=[])
-    request.respond(_single_response(_fetch(context, request, group, partitions), version))
+    group = _fetch(context, request, m.OffsetFetchRequestGroup(group_id=body.group_id, topics=body.topics))
+    if group.error_code and version >= _FIRST_WITH_GROUP_ERROR:
+        request.respond(m.OffsetFetchResponse(error_code=group.error_code))
+    else:
+        request.respond(m.OffsetFetchResponse(topics=group.topics))
 
 
 def _asked(context: BrokerContext, group: m.OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
@@ -201,10 +198,9 @@ def _fetch(
     context: BrokerContext,
     request: ApiRequest[m.OffsetFetchRequest],
     group: m.OffsetFetchRequestGroup,
-    topics: list[_Asked] | None,
 ) -> m.OffsetFetchResponseGroup:
     """The offsets of one group; after an error all its partitions have that."""
-    group_id = group.group_id
+    group_id, topics = group.group_id, _asked(context, group, request.version)
     try:
         groups = permitted_groups(context, request, AclOperation.DESCRIBE, group_id)
         # In this order: a transaction that ends in between would be found neither pending nor committed in the other.
@@ -234,14 +230,14 @@ def _fetch(
 
 def _topics(
     topics: Iterable[_Asked], find: Callable[[_Asked, int], CommittedOffset | ErrorCode]
-) -> list[m.OffsetFetchResponseTopics]:
-    def partition(topic: _Asked, index: int) -> m.OffsetFetchResponsePartitions:
+) -> list[m.OffsetFetchResponseTopic]:
+    def partition(topic: _Asked, index: int) -> m.OffsetFetchResponsePartition:
         outcome = find(topic, index)
         of, code = (NOTHING_COMMITTED, outcome) if isinstance(outcome, ErrorCode) else (outcome, ErrorCode.NONE)
-        return m.OffsetFetchResponsePartitions(index, of.offset, of.leader_epoch, of.metadata, code)
+        return m.OffsetFetchResponsePartition(index, of.offset, of.leader_epoch, of.metadata, code)
 
     return [
-        m.OffsetFetchResponseTopics(
+        m.OffsetFetchResponseTopic(
             topic.name or "", topic.topic_id, [partition(topic, index) for index in topic.partitions]
         )
         for topic in topics
@@ -255,29 +251,6 @@ def _everything(context: BrokerContext, committed: Iterable[TopicPartition]) -> 
         topic_id = topic.topic_id if topic is not None else ZERO_UUID
         everything.append(_Asked(name, topic_id, [each.partition for each in partitions]))
     return everything
-
-
-def _single_response(group: m.OffsetFetchResponseGroup, version: int) -> m.OffsetFetchResponse:
-    if group.error_code and version >= _FIRST_WITH_GROUP_ERROR:
-        return m.OffsetFetchResponse(error_code=group.error_code)
-    return m.OffsetFetchResponse(
-        topics=[
-            m.OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    m.OffsetFetchResponsePartition(
-                        each.partition_index,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        each.metadata,
-                        each.error_code,
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in group.topics
-        ]
-    )
 
 
 @api_handler(ApiKey.OFFSET_DELETE, "0")
@@ -298,7 +271,7 @@ def offset_delete(context: BrokerContext, request: ApiRequest[m.OffsetDeleteRequ
         request.respond(m.OffsetDeleteResponse(error_code=error.code))
         return
     topics = [
-        m.OffsetDeleteResponseTopic(topic.name, [m.OffsetDeleteResponsePartition(*each) for each in results])
+        m.TopicOutcome(topic.name, [m.PartitionOutcome(*each) for each in results])
         for topic, results in zip(body.topics, outcomes, strict=True)
     ]
     request.respond(m.OffsetDeleteResponse(topics=topics))

@@ -24,6 +24,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import produce as m
+from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch, NodeEndpoint
 from kafka_sink.records.batch import BatchHeader, is_transactional
 from kafka_sink.records.validation import validate_batch
 
@@ -67,7 +68,7 @@ def produce(context: BrokerContext, request: ApiRequest[m.ProduceRequest]) -> No
         request.respond_nothing()
     elif refused is None:
         leaders = leaders_named(context, (part.current_leader.leader_id for part in failed), request.listener_name)
-        request.respond(m.ProduceResponse(responses, throttle_ms, [m.NodeEndpoint(*leader) for leader in leaders]))
+        request.respond(m.ProduceResponse(responses, throttle_ms, [NodeEndpoint(*leader) for leader in leaders]))
     else:
         request.refuse(refused)
     _wake_fetches(context, topics, responses)
@@ -122,7 +123,7 @@ def _produce_topic(
                 part.log_start_offset = log.start_offset if log is not None else 0
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and writing.version >= _FIRST_WITH_NEW_LEADER:
                 state = topic.partitions[partition.index]
-                part.current_leader = m.LeaderIdAndEpoch(state.leader, state.leader_epoch)
+                part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
             parts.append(part)
     return m.TopicProduceResponse(data.name, data.topic_id, parts)
 

@@ -109,7 +109,7 @@ class LeaderRequests:
 
         def build(led: Sequence[TopicPartition]) -> RequestSpec:
             topics = [
-                m.TopicRequest(topic, [partition.partition for partition in group])
+                m.TopicPartitions(topic, [partition.partition for partition in group])
                 for topic, group in groupby(led, lambda partition: partition.topic)
             ]
             request = m.DescribeProducersRequest(topics=topics)
@@ -155,7 +155,7 @@ class LeaderRequests:
             producer_id=transaction.producer_id,
             producer_epoch=transaction.epoch,
             transaction_result=commit,
-            topics=[m.WritableTxnMarkerTopic(partition.topic, [partition.partition])],
+            topics=[m.TopicPartitions(partition.topic, [partition.partition])],
             # A log without a recorded coordinator epoch accepts any epoch.
             coordinator_epoch=max(transaction.coordinator_epoch, 0),
         )

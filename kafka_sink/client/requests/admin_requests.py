@@ -31,7 +31,6 @@ from kafka_sink.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
 from kafka_sink.protocol.messages.log_offsets import (
@@ -177,21 +176,16 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
                 ErrorCode.UNSUPPORTED_VERSION, "OffsetFetch with require_stable needs brokers of version 2.5 or newer"
             )
         require_stable = self.waits_for_transactions and version >= _STABLE_VERSION
-        partitions = None if self.topics is None else [(name, list(indexes)) for name, indexes in self.topics.items()]
+        topics = None
+        if self.topics is not None:
+            topics = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=list(indexes))
+                for name, indexes in self.topics.items()
+            ]
         if version >= _GROUPS_VERSION:
-            topics = (
-                None
-                if partitions is None
-                else [OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in partitions]
-            )
             group = OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
             return OffsetFetchRequest(groups=[group], require_stable=require_stable)
-        older = (
-            None
-            if partitions is None
-            else [OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in partitions]
-        )
-        return OffsetFetchRequest(group_id=self.group_id, topics=older, require_stable=require_stable)
+        return OffsetFetchRequest(group_id=self.group_id, topics=topics, require_stable=require_stable)
 
     def read(self, body: Struct) -> Done[Offsets] | Errors[Offsets]:
         response = self._expect(body, OffsetFetchResponse)

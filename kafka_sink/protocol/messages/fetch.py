@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 
 from kafka_sink.protocol import schema as s
+from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch, NodeEndpoint
 
 _VERSIONS = "4-18"
 _FLEXIBLE = "12+"
@@ -73,13 +74,6 @@ class EpochEndOffset(s.Struct):
     end_offset: int = s.field(s.INT64, "12+", default=-1)
 
 
-class LeaderIdAndEpoch(s.Struct):
-    """The current leader; −1 = not known."""
-
-    leader_id: int = s.field(s.INT32, "12+", default=-1)
-    leader_epoch: int = s.field(s.INT32, "12+", default=-1)
-
-
 class SnapshotId(s.Struct):
     """The snapshot a lagging replica has to load; −1 = none."""
 
@@ -118,15 +112,6 @@ class FetchableTopicResponse(s.Struct):
     topic: str = s.field(s.STRING, "0-12", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
     partitions: list[PartitionData] = s.field(s.Array(PartitionData), "0+")
-
-
-class NodeEndpoint(s.Struct):
-    """Address of a broker named as current leader."""
-
-    node_id: int = s.field(s.INT32, "16+")
-    host: str = s.field(s.STRING, "16+")
-    port: int = s.field(s.INT32, "16+")
-    rack: str | None = s.field(s.STRING, "16+", nullable="16+", default=None)
 
 
 class FetchResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):

@@ -35,15 +35,22 @@ class OffsetCommitRequest(s.RequestBody["OffsetCommitResponse"], versions="2-10"
     topics: list[OffsetCommitRequestTopic] = s.field(s.Array(OffsetCommitRequestTopic), "0+")
 
 
-class OffsetCommitResponsePartition(s.Struct):
+class PartitionOutcome(s.Struct):
+    """The outcome for one partition of a request that commits or deletes offsets."""
+
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
+
+
+class TopicOutcome(s.Struct):
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[PartitionOutcome] = s.field(s.Array(PartitionOutcome), "0+")
 
 
 class OffsetCommitResponseTopic(s.Struct):
     name: str = s.field(s.STRING, "0-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
-    partitions: list[OffsetCommitResponsePartition] = s.field(s.Array(OffsetCommitResponsePartition), "0+")
+    partitions: list[PartitionOutcome] = s.field(s.Array(PartitionOutcome), "0+")
 
 
 class OffsetCommitResponse(s.Struct, versions="2-10", flexible="8+"):
@@ -82,34 +89,17 @@ class TxnOffsetCommitRequest(s.RequestBody["TxnOffsetCommitResponse"], versions=
     topics: list[TxnOffsetCommitRequestTopic] = s.field(s.Array(TxnOffsetCommitRequestTopic), "0+")
 
 
-class TxnOffsetCommitResponsePartition(s.Struct):
-    partition_index: int = s.field(s.INT32, "0+")
-    error_code: int = s.field(s.INT16, "0+")
-
-
-class TxnOffsetCommitResponseTopic(s.Struct):
-    name: str = s.field(s.STRING, "0+")
-    partitions: list[TxnOffsetCommitResponsePartition] = s.field(s.Array(TxnOffsetCommitResponsePartition), "0+")
-
-
 class TxnOffsetCommitResponse(s.Struct, versions="0-5", flexible="3+"):
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    topics: list[TxnOffsetCommitResponseTopic] = s.field(s.Array(TxnOffsetCommitResponseTopic), "0+")
+    topics: list[TopicOutcome] = s.field(s.Array(TopicOutcome), "0+")
 
 
 class OffsetFetchRequestTopic(s.Struct):
-    """Partitions of one topic, up to version 7."""
+    """Partitions of one topic: of the only group up to version 7, of one of the groups from version 8 on."""
 
-    name: str = s.field(s.STRING, "0-7")
-    partition_indexes: list[int] = s.field(s.Array(s.INT32), "0-7")
-
-
-class OffsetFetchRequestTopics(s.Struct):
-    """Partitions of one topic, from version 8 on."""
-
-    name: str = s.field(s.STRING, "8-9", ignorable=True)
+    name: str = s.field(s.STRING, "0-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
-    partition_indexes: list[int] = s.field(s.Array(s.INT32), "8+")
+    partition_indexes: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
 class OffsetFetchRequestGroup(s.Struct):
@@ -118,7 +108,7 @@ class OffsetFetchRequestGroup(s.Struct):
     group_id: str = s.field(s.STRING, "8+")
     member_id: str | None = s.field(s.STRING, "9+", default=None, nullable="9+", ignorable=True)
     member_epoch: int = s.field(s.INT32, "9+", default=-1, ignorable=True)
-    topics: list[OffsetFetchRequestTopics] | None = s.field(s.Array(OffsetFetchRequestTopics), "8+", nullable="8+")
+    topics: list[OffsetFetchRequestTopic] | None = s.field(s.Array(OffsetFetchRequestTopic), "8+", nullable="8+")
 
 
 class OffsetFetchRequest(s.RequestBody["OffsetFetchResponse"], versions="1-10", flexible="6+"):
@@ -135,41 +125,24 @@ class OffsetFetchRequest(s.RequestBody["OffsetFetchResponse"], versions="1-10", 
 class OffsetFetchResponsePartition(s.Struct):
     """The next offset to read in one partition, −1 when none was committed."""
 
-    partition_index: int = s.field(s.INT32, "0-7")
-    committed_offset: int = s.field(s.INT64, "0-7")
-    committed_leader_epoch: int = s.field(s.INT32, "5-7", default=-1, ignorable=True)
-    metadata: str | None = s.field(s.STRING, "0-7", nullable="0-7")
-    error_code: int = s.field(s.INT16, "0-7")
+    partition_index: int = s.field(s.INT32, "0+")
+    committed_offset: int = s.field(s.INT64, "0+")
+    committed_leader_epoch: int = s.field(s.INT32, "5+", default=-1, ignorable=True)
+    metadata: str | None = s.field(s.STRING, "0+", nullable="0+")
+    error_code: int = s.field(s.INT16, "0+")
 
 
 class OffsetFetchResponseTopic(s.Struct):
-    """The offsets of one topic, up to version 7."""
+    """The offsets of one topic: of the only group up to version 7, of one of the groups from version 8 on."""
 
-    name: str = s.field(s.STRING, "0-7")
-    partitions: list[OffsetFetchResponsePartition] = s.field(s.Array(OffsetFetchResponsePartition), "0-7")
-
-
-class OffsetFetchResponsePartitions(s.Struct):
-    """As :class:`OffsetFetchResponsePartition`, from version 8 on."""
-
-    partition_index: int = s.field(s.INT32, "8+")
-    committed_offset: int = s.field(s.INT64, "8+")
-    committed_leader_epoch: int = s.field(s.INT32, "8+", default=-1, ignorable=True)
-    metadata: str | None = s.field(s.STRING, "8+", nullable="8+")
-    error_code: int = s.field(s.INT16, "8+")
-
-
-class OffsetFetchResponseTopics(s.Struct):
-    """The offsets of one topic, from version 8 on."""
-
-    name: str = s.field(s.STRING, "8-9", ignorable=True)
+    name: str = s.field(s.STRING, "0-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
-    partitions: list[OffsetFetchResponsePartitions] = s.field(s.Array(OffsetFetchResponsePartitions), "8+")
+    partitions: list[OffsetFetchResponsePartition] = s.field(s.Array(OffsetFetchResponsePartition), "0+")
 
 
 class OffsetFetchResponseGroup(s.Struct):
     group_id: str = s.field(s.STRING, "8+")
-    topics: list[OffsetFetchResponseTopics] = s.field(s.Array(OffsetFetchResponseTopics), "8+")
+    topics: list[OffsetFetchResponseTopic] = s.field(s.Array(OffsetFetchResponseTopic), "8+")
     error_code: int = s.field(s.INT16, "8+", default=0)
 
 
@@ -200,19 +173,9 @@ class OffsetDeleteRequest(s.RequestBody["OffsetDeleteResponse"], versions="0", f
     topics: list[OffsetDeleteRequestTopic] = s.field(s.Array(OffsetDeleteRequestTopic), "0+")
 
 
-class OffsetDeleteResponsePartition(s.Struct):
-    partition_index: int = s.field(s.INT32, "0+")
-    error_code: int = s.field(s.INT16, "0+")
-
-
-class OffsetDeleteResponseTopic(s.Struct):
-    name: str = s.field(s.STRING, "0+")
-    partitions: list[OffsetDeleteResponsePartition] = s.field(s.Array(OffsetDeleteResponsePartition), "0+")
-
-
 class OffsetDeleteResponse(s.Struct, versions="0", flexible="none"):
     """The outcome for the group, and for every partition."""
 
     error_code: int = s.field(s.INT16, "0+")
     throttle_time_ms: int = s.field(s.INT32, "0+", ignorable=True)
-    topics: list[OffsetDeleteResponseTopic] = s.field(s.Array(OffsetDeleteResponseTopic), "0+")
+    topics: list[TopicOutcome] = s.field(s.Array(TopicOutcome), "0+")

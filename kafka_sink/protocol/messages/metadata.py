@@ -1,4 +1,5 @@
-"""Metadata (key 3): brokers, topics and who leads each partition; version 12 asks by topic id too. FindCoordinator (key
+"""Metadata (key 3): brokers, topics and who leads each partition; version 12 asks by topic id too. Answers of Produce
+and Fetch name a new leader (KIP-951). FindCoordinator (key
 10): which broker coordinates a group or a transactional id; several at once from version 4.
 """
 
@@ -75,6 +76,22 @@ class MetadataResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
     topics: list[MetadataResponseTopic] = s.field(s.Array(MetadataResponseTopic), "0+")
     cluster_authorized_operations: int = s.field(s.INT32, "8-10", default=NO_AUTHORIZED_OPERATIONS)
     error_code: int = s.field(s.INT16, "13+", ignorable=True)
+
+
+class LeaderIdAndEpoch(s.Struct):
+    """The current leader of a partition, in an answer about its records; −1 = not known."""
+
+    leader_id: int = s.field(s.INT32, "0+", default=-1)
+    leader_epoch: int = s.field(s.INT32, "0+", default=-1)
+
+
+class NodeEndpoint(s.Struct):
+    """Address of a broker named as current leader."""
+
+    node_id: int = s.field(s.INT32, "0+")
+    host: str = s.field(s.STRING, "0+")
+    port: int = s.field(s.INT32, "0+")
+    rack: str | None = s.field(s.STRING, "0+", nullable="0+", default=None)
 
 
 _FIND_VERSIONS = "0-6"

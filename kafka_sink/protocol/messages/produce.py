@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 
 from kafka_sink.protocol import schema as s
+from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch, NodeEndpoint
 
 _VERSIONS = "3-13"
 _FLEXIBLE = "9+"
@@ -42,13 +43,6 @@ class BatchIndexAndErrorMessage(s.Struct):
     batch_index_error_message: str | None = s.field(s.STRING, "8+", nullable="8+", default=None)
 
 
-class LeaderIdAndEpoch(s.Struct):
-    """The current leader; −1 = not known."""
-
-    leader_id: int = s.field(s.INT32, "10+", default=-1)
-    leader_epoch: int = s.field(s.INT32, "10+", default=-1)
-
-
 class PartitionProduceResponse(s.Struct):
     """*base_offset* of the first record; *log_append_time_ms* −1 unless the topic stamps records itself."""
 
@@ -66,15 +60,6 @@ class TopicProduceResponse(s.Struct):
     name: str = s.field(s.STRING, "0-12", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = s.field(s.Array(PartitionProduceResponse), "0+")
-
-
-class NodeEndpoint(s.Struct):
-    """Address of a broker named as current leader."""
-
-    node_id: int = s.field(s.INT32, "10+")
-    host: str = s.field(s.STRING, "10+")
-    port: int = s.field(s.INT32, "10+")
-    rack: str | None = s.field(s.STRING, "10+", nullable="10+", default=None)
 
 
 class ProduceResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):

@@ -121,17 +121,12 @@ class ElectLeadersResponse(s.Struct, versions="0-2", flexible="2+"):
     replica_election_results: list[ReplicaElectionResult] = s.field(s.Array(ReplicaElectionResult), "0+")
 
 
-class DescribableLogDirTopic(s.Struct):
-    topic: str = s.field(s.STRING, "0+")
-    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
-
-
 class DescribeLogDirsRequest(s.RequestBody["DescribeLogDirsResponse"], versions="1-5", flexible="2+"):
     """DescribeLogDirs (key 35): the directories of a broker with the sizes of its partitions (KIP-113, KIP-827). Null
     *topics* asks for all.
     """
 
-    topics: list[DescribableLogDirTopic] | None = s.field(s.Array(DescribableLogDirTopic), "0+", nullable="0+")
+    topics: list[TopicPartitions] | None = s.field(s.Array(TopicPartitions), "0+", nullable="0+")
 
 
 class DescribeLogDirsPartition(s.Struct):

@@ -5,19 +5,17 @@ from __future__ import annotations
 from kafka_sink.protocol import schema as s
 
 
-class TopicRequest(s.Struct):
-    """DescribeProducers (key 61): who writes to a partition, and since when a transaction is open (KIP-664). One
-    topic's partitions.
-    """
-
+class TopicPartitions(s.Struct):
     name: str = s.field(s.STRING, "0+")
     partition_indexes: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
 class DescribeProducersRequest(s.RequestBody["DescribeProducersResponse"], versions="0", flexible="0+"):
-    """Partitions that the broker asked leads."""
+    """DescribeProducers (key 61): who writes to a partition, and since when a transaction is open (KIP-664). Partitions
+    that the broker asked leads.
+    """
 
-    topics: list[TopicRequest] = s.field(s.Array(TopicRequest), "0+")
+    topics: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
 
 
 class ProducerState(s.Struct):
@@ -109,18 +107,13 @@ class DescribeTransactionsResponse(s.Struct, versions="0", flexible="0+"):
     transaction_states: list[TransactionState] = s.field(s.Array(TransactionState), "0+")
 
 
-class WritableTxnMarkerTopic(s.Struct):
-    name: str = s.field(s.STRING, "0+")
-    partition_indexes: list[int] = s.field(s.Array(s.INT32), "0+")
-
-
 class WritableTxnMarker(s.Struct):
     """A transaction: *transaction_result* is true when it is committed."""
 
     producer_id: int = s.field(s.INT64, "0+")
     producer_epoch: int = s.field(s.INT16, "0+")
     transaction_result: bool = s.field(s.BOOL, "0+")
-    topics: list[WritableTxnMarkerTopic] = s.field(s.Array(WritableTxnMarkerTopic), "0+")
+    topics: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
     coordinator_epoch: int = s.field(s.INT32, "0+")
     transaction_version: int = s.field(s.INT8, "2+", default=0, ignorable=True)
 

@@ -28,9 +28,9 @@ from kafka_sink.common.model import (
 from kafka_sink.producer.transactions.request_queue import reaction_to
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.group_offsets import (
+    PartitionOutcome,
+    TopicOutcome,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from kafka_sink.protocol.messages.metadata import GROUP, TRANSACTION, Coordinator, FindCoordinatorResponse
 from kafka_sink.protocol.messages.transactions import (
@@ -62,8 +62,8 @@ APIS = (
 
 def committed(*codes: ErrorCode) -> TxnOffsetCommitResponse:
     """An answer with *codes* for the first partitions."""
-    parts = [TxnOffsetCommitResponsePartition(number, code) for number, code in enumerate(codes)]
-    return TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic("orders", parts)])
+    parts = [PartitionOutcome(number, code) for number, code in enumerate(codes)]
+    return TxnOffsetCommitResponse(topics=[TopicOutcome("orders", parts)])
 
 
 def offsets_in(body: Any) -> list[int]:
@@ -85,8 +85,8 @@ def test_offsets_that_the_answer_leaves_out_are_sent_again() -> None:
     assert isinstance(outcome, Refused)
     assert outcome.reaction is Reaction.RETRY
     assert offsets_in(attempts.request.build(5)) == [2]
-    left: Any = TxnOffsetCommitResponsePartition(2, E.NONE)
-    last = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic("orders", [left])])
+    left: Any = PartitionOutcome(2, E.NONE)
+    last = TxnOffsetCommitResponse(topics=[TopicOutcome("orders", [left])])
     assert attempts.take(last) == Done(None)
 
 

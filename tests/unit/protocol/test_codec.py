@@ -11,6 +11,7 @@ from kafka_sink.common.errors import ProtocolError, UnsupportedVersionError
 from kafka_sink.protocol.codec import decode, encode
 from kafka_sink.protocol.messages.fetch import FetchResponse
 from kafka_sink.protocol.messages.metadata import (
+    LeaderIdAndEpoch,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -18,7 +19,6 @@ from kafka_sink.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from kafka_sink.protocol.messages.produce import (
-    LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -4,7 +4,8 @@ import uuid
 
 import pytest
 
-from kafka_sink.protocol.messages.produce import LeaderIdAndEpoch, PartitionProduceResponse
+from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch
+from kafka_sink.protocol.messages.produce import PartitionProduceResponse
 from kafka_sink.protocol.schema import (
     BOOL,
     BYTES,
