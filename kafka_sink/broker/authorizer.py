@@ -29,6 +29,8 @@ from kafka_sink.common.acl import (
     ResourceType,
 )
 from kafka_sink.common.bounded import json_number
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.sasl_mechanisms import ScramCredential, ScramUsers
 from kafka_sink.common.text import words
 
@@ -117,6 +119,14 @@ class AclCache:
         )
 
 
+#: The error for a resource that a client may not use.
+_REFUSALS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_log: Final = ContextLogger(__name__, "")
 _DESCRIBE: Final = AclOperation.DESCRIBE
 _DESCRIBE_CONFIGS: Final = AclOperation.DESCRIBE_CONFIGS
 #: Operation → operations that imply it if they are allowed; a DENY implies nothing.
@@ -176,6 +186,22 @@ class Authorizer:
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
         return any(not _is_dominated(acl, denied) for acl in allowed)
+
+    @staticmethod
+    def refusal(
+        principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str, needed_by: str
+    ) -> ApiError:
+        """The error for a client that may not do *operation*, which the API *needed_by* needs; the log names it."""
+        _log.info(
+            "%r from %s may not %s %s %r, which %s needs: add an ACL, or make it one of super.users",
+            principal,
+            host,
+            operation.name,
+            resource_type.name,
+            name,
+            needed_by,
+        )
+        return ApiError(f"{operation.name} on {resource_type.name} {name!r} is not allowed", _REFUSALS[resource_type])
 
     def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
         """The operations that *principal* may do: bit n stands for the operation with code n (KIP-430)."""

@@ -25,7 +25,6 @@ from kafka_sink.broker.cluster.topic_state import (
     validate_topic_name,
 )
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once, stored_together
 from kafka_sink.common import config as c
 from kafka_sink.common.acl import AclOperation, ResourceType
@@ -155,21 +154,18 @@ def unsupported(resource_type: int) -> ApiError:
     return ApiError(f"resources of type {resource_type} have no configuration here", ErrorCode.INVALID_REQUEST)
 
 
-def require_settings(
-    context: BrokerContext, request: ApiRequest[Any], operation: AclOperation, resource: Resource
-) -> None:
+def require_settings(request: ApiRequest[Any], operation: AclOperation, resource: Resource) -> None:
     """Return if the client may do *operation* on the settings of *resource*; the cluster's ACLs are for brokers.
 
     :raises ApiError: TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
     """
     if resource.resource_type == TOPIC:
-        require(context, request, operation, ResourceType.TOPIC, resource.resource_name)
+        request.require(operation, ResourceType.TOPIC, resource.resource_name)
     elif resource.resource_type == BROKER:
-        require(context, request, operation, ResourceType.CLUSTER)
+        request.require(operation, ResourceType.CLUSTER)
 
 
 def alter(
-    context: BrokerContext,
     request: ApiRequest[Any],
     resources: Sequence[R],
     change_of: Callable[[R], ConfigChange],
@@ -186,11 +182,11 @@ def alter(
     def change(item: R) -> m.AlterConfigsResourceResponse:
         if times_named[item.resource_type, item.resource_name] > 1:
             raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
-        require_settings(context, request, AclOperation.ALTER_CONFIGS, item)
-        _alter_one(context, item, change_of(item), validate_only=validate_only)
+        require_settings(request, AclOperation.ALTER_CONFIGS, item)
+        _alter_one(request.broker, item, change_of(item), validate_only=validate_only)
         return outcome(item)
 
-    return stored_together(context, resources, change, outcome)
+    return stored_together(request.broker, resources, change, outcome)
 
 
 def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange, *, validate_only: bool) -> None:
@@ -234,16 +230,14 @@ _SUBTRACT: Final = 3
 
 
 @api_handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1")
-def incremental_alter_configs(context: BrokerContext, request: ApiRequest[m.IncrementalAlterConfigsRequest]) -> None:
-    """IncrementalAlterConfigs (key 44): changes single settings of topics, or options of all running brokers (KIP-339).
-    Changes each resource, or only validate the changes.
-    """
+def incremental_alter_configs(request: ApiRequest[m.IncrementalAlterConfigsRequest]) -> None:
+    """IncrementalAlterConfigs (key 44): changes single settings of topics, or options of all brokers (KIP-339)."""
     body = request.body
 
     def change_of(resource: m.IncrementalAlterConfigsResource) -> ConfigChange:
-        return _change(context, resource)
+        return _change(request.broker, resource)
 
-    outcomes = alter(context, request, body.resources, change_of, validate_only=body.validate_only)
+    outcomes = alter(request, body.resources, change_of, validate_only=body.validate_only)
     request.respond(m.IncrementalAlterConfigsResponse(responses=outcomes))
 
 
@@ -295,12 +289,10 @@ def _change_one(configs: dict[str, str], config: m.IncrementalAlterableConfig) -
 
 
 @api_handler(ApiKey.ALTER_CONFIGS, "0-2")
-def alter_configs(context: BrokerContext, request: ApiRequest[m.AlterConfigsRequest]) -> None:
-    """AlterConfigs (key 33): replaces all settings of a topic, or all dynamic options of brokers. Replaces the settings
-    of each resource, or only validate them.
-    """
+def alter_configs(request: ApiRequest[m.AlterConfigsRequest]) -> None:
+    """AlterConfigs (key 33): replaces all settings of a topic, or all dynamic options of brokers."""
     body = request.body
-    outcomes = alter(context, request, body.resources, _replacement, validate_only=body.validate_only)
+    outcomes = alter(request, body.resources, _replacement, validate_only=body.validate_only)
     request.respond(m.AlterConfigsResponse(responses=outcomes))
 
 
@@ -310,21 +302,21 @@ def _replacement(resource: m.AlterConfigsResource) -> ConfigChange:
 
 
 @api_handler(ApiKey.DESCRIBE_CONFIGS, "1-4")
-def describe_configs(context: BrokerContext, request: ApiRequest[m.DescribeConfigsRequest]) -> None:
+def describe_configs(request: ApiRequest[m.DescribeConfigsRequest]) -> None:
     """DescribeConfigs (key 32): settings of topics, of this broker (its id), and of all running brokers (an empty
     name). Answers for each resource.
     """
     resources = once(request.body.resources, lambda item: (item.resource_type, item.resource_name))
-    request.respond(m.DescribeConfigsResponse(results=[_describe(context, request, item) for item in resources]))
+    request.respond(m.DescribeConfigsResponse(results=[_describe(request, item) for item in resources]))
 
 
 def _describe(
-    context: BrokerContext, request: ApiRequest[m.DescribeConfigsRequest], resource: m.DescribeConfigsResource
+    request: ApiRequest[m.DescribeConfigsRequest], resource: m.DescribeConfigsResource
 ) -> m.DescribeConfigsResult:
     body = request.body
     try:
-        require_settings(context, request, AclOperation.DESCRIBE_CONFIGS, resource)
-        entries = _entries(context, resource)
+        require_settings(request, AclOperation.DESCRIBE_CONFIGS, resource)
+        entries = _entries(request.broker, resource)
     except ApiError as error:
         return m.DescribeConfigsResult(error.code, str(error), resource.resource_type, resource.resource_name, [])
     wanted = resource.configuration_keys
@@ -358,17 +350,15 @@ _KINDS: Final = (TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 
 
 @api_handler(ApiKey.LIST_CONFIG_RESOURCES, "0-1")
-def list_config_resources(context: BrokerContext, request: ApiRequest[m.ListConfigResourcesRequest]) -> None:
-    """ListConfigResources (key 74): topics and brokers; groups and client metrics have no settings here (KIP-1142).
-    Answers with the names of the kinds that were asked for.
-    """
-    require(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+def list_config_resources(request: ApiRequest[m.ListConfigResourcesRequest]) -> None:
+    """ListConfigResources (key 74): topics and brokers; groups and client metrics have no settings here (KIP-1142)."""
+    request.require(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     # Version 0 asks for client metrics only.
     kinds = (set(request.body.resource_types) or set(_KINDS)) if request.version else {_CLIENT_METRICS}
     if not kinds <= set(_KINDS):
         request.respond(m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
         return
-    brokers = [str(node_id) for node_id in sorted(context.cluster.nodes)]
-    names = {TOPIC: sorted(context.cluster.topics), BROKER: brokers, _BROKER_LOGGER: brokers}
+    brokers = [str(node_id) for node_id in sorted(request.broker.cluster.nodes)]
+    names = {TOPIC: sorted(request.broker.cluster.topics), BROKER: brokers, _BROKER_LOGGER: brokers}
     resources = [m.ConfigResource(name, kind) for kind in _KINDS if kind in kinds for name in names.get(kind, ())]
     request.respond(m.ListConfigResourcesResponse(config_resources=resources))

@@ -1,6 +1,10 @@
-"""The context of a handler: the broker's state, and the request with the methods that answer it.
+"""A handler's request: the broker's state, the permissions of the client, and the methods that answer it.
 
 Used by handler threads, and by the threads that complete delayed answers. Every request is answered exactly once.
+Handlers ask for permission before they look at a resource, so that an answer does not disclose whether it exists. Of
+what a request names, each has an outcome of its own: a failure does not affect the others.
+
+Source: apache/kafka ``AuthHelper``; ``KafkaApis`` and ``ControllerApis`` for the operation that each API needs.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from kafka_sink.broker.authorizer import Authorizer, Users
 from kafka_sink.broker.cluster.cluster_state import ClusterState
@@ -32,11 +36,13 @@ from kafka_sink.broker.network.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
+from kafka_sink.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_response
+from kafka_sink.protocol.messages.metadata import NodeEndpoint
 from kafka_sink.protocol.schema import Struct, VersionRange
 
 T = TypeVar("T")
@@ -145,11 +151,12 @@ class BrokerContext:
 
 
 class ApiRequest(Generic[S_co]):
-    """A decoded request and the methods that answer it. Any thread may answer."""
+    """A decoded request to a *broker* and the methods that answer it. Any thread may answer."""
 
-    __slots__ = ("body", "request", "sink")
+    __slots__ = ("body", "broker", "request", "sink")
 
-    def __init__(self, request: Request, sink: ResponseSink, body: S_co) -> None:
+    def __init__(self, broker: BrokerContext, request: Request, sink: ResponseSink, body: S_co) -> None:
+        self.broker = broker
         self.request = request
         #: Receives the responses.
         self.sink = sink
@@ -197,6 +204,47 @@ class ApiRequest(Generic[S_co]):
         """The listener of the connection; clients receive the advertised addresses of this listener."""
         return self.request.context.listener_name
 
+    def endpoint_of(self, node_id: int) -> EndPoint | None:
+        """The advertised address of a node on this listener; None if it does not run or has no such listener."""
+        return self.broker.cluster.nodes.get(node_id, {}).get(self.listener_name)
+
+    # --- permissions -------------------------------------------------------------------------------------------------
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do *operation* on a resource."""
+        return self.broker.authorizer.allows(self.principal, self.client_address, operation, resource_type, name)
+
+    def require(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Return if the client may do *operation* on a resource.
+
+        :raises ApiError: TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED,
+            TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+        """
+        if not self.allows(operation, resource_type, name):
+            raise self.refusal(operation, resource_type, name)
+
+    def refusal(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> ApiError:
+        """The error for a client that may not do *operation* on a resource; the log says what is missing."""
+        client = self.principal, self.client_address
+        return self.broker.authorizer.refusal(*client, operation, resource_type, name, self.api_key.name)
+
+    def permitted_groups(self, operation: AclOperation, group_id: str) -> GroupCoordinator:
+        """The coordinator of a group on which the client may do *operation*.
+
+        :raises ApiError: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR.
+        """
+        self.require(operation, ResourceType.GROUP, group_id)
+        return self.broker.groups_for(group_id)
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The operations that the client may do on a resource: bit n stands for the operation with code n (KIP-430).
+        Of the cluster none for a client that may not describe it."""
+        if resource_type is ResourceType.CLUSTER and not self.allows(AclOperation.DESCRIBE, resource_type):
+            return 0
+        return self.broker.authorizer.operations(self.principal, self.client_address, resource_type, name)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
     def respond(self, body: Struct, on_complete: Callable[[], None] | None = None) -> None:
         """Send *body* as the answer; *on_complete* runs when it has been sent or the connection is closed.
 
@@ -222,12 +270,16 @@ class ApiRequest(Generic[S_co]):
         """Close the connection instead of answering."""
         self.sink.send_response(CloseConnectionResponse(self.request))
 
-    def throttle(self, throttle_ms: int, timer: Timer, now_ms: int) -> None:
+    def throttle(self, throttle_ms: int, now_ms: int) -> None:
         """Mute the client's connection for *throttle_ms*; call it before answering. 0 does nothing."""
         if throttle_ms > 0:
             self.request.throttle_ms = throttle_ms
             self.sink.send_response(StartThrottlingResponse(self.request))
-            timer.schedule(now_ms + throttle_ms, lambda: self.sink.send_response(EndThrottlingResponse(self.request)))
+            end = EndThrottlingResponse(self.request)
+            self.broker.timer.schedule(now_ms + throttle_ms, lambda: self.sink.send_response(end))
+
+
+Handle: TypeAlias = Callable[[ApiRequest[Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +288,19 @@ class ApiHandler:
 
     key: ApiKey
     versions: VersionRange
-    handle: Callable[[BrokerContext, ApiRequest[Any]], None]
+    handle: Handle
 
 
-def api_handler(key: ApiKey, versions: str) -> Callable[[Callable[[BrokerContext, ApiRequest[Any]], None]], ApiHandler]:
+def api_handler(key: ApiKey, versions: str) -> Callable[[Handle], ApiHandler]:
     """Decorator: makes a function the handler of an API, in *versions* as Kafka writes them: ``0-4``.
 
     If it raises an ApiError, nothing of the request was done, and all of it is answered with the error.
     """
 
-    def handler_of(handle: Callable[[BrokerContext, ApiRequest[Any]], None]) -> ApiHandler:
-        def answer(context: BrokerContext, request: ApiRequest[Any]) -> None:
+    def handler_of(handle: Handle) -> ApiHandler:
+        def answer(request: ApiRequest[Any]) -> None:
             try:
-                handle(context, request)
+                handle(request)
             except ApiError as error:
                 request.refuse(error)
 
@@ -297,12 +349,7 @@ def once(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
     return list(first.values())
 
 
-def endpoint_of(context: BrokerContext, node_id: int, listener_name: str) -> EndPoint | None:
-    """The advertised address of a node on *listener_name*; None if it does not run or has no such listener."""
-    return context.cluster.nodes.get(node_id, {}).get(listener_name)
-
-
-def leaders_named(context: BrokerContext, leaders: Iterable[int], listener_name: str) -> list[tuple[int, str, int]]:
-    """Id, host and port of those of *leaders* that run, for answers that include a new leader (KIP-951)."""
-    nodes = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(set(leaders) - {NO_LEADER}))
-    return [(leader, endpoint.host, endpoint.port) for leader, endpoint in nodes if endpoint is not None]
+def leaders_named(request: ApiRequest[Any], leaders: Iterable[int]) -> list[NodeEndpoint]:
+    """The addresses of those of *leaders* that run, for answers that include a new leader (KIP-951)."""
+    nodes = ((leader, request.endpoint_of(leader)) for leader in sorted(set(leaders) - {NO_LEADER}))
+    return [NodeEndpoint(leader, endpoint.host, endpoint.port) for leader, endpoint in nodes if endpoint is not None]

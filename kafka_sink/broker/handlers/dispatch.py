@@ -7,7 +7,6 @@ connection is closed, because the client could not read any answer. ApiVersions 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -81,7 +80,7 @@ def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandle
         handler = HANDLERS.get(header.api_key)
         if handler is None or header.api_version not in context.versions[header.api_key]:
             if header.api_key is ApiKey.API_VERSIONS:
-                features.api_versions.handle(context, ApiRequest(request, channel, ApiVersionsRequest()))
+                features.api_versions.handle(ApiRequest(context, request, channel, ApiVersionsRequest()))
                 return
             log.info(
                 "closing %s: it sent %s version %d, which is not supported",
@@ -98,8 +97,8 @@ def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandle
             channel.send_response(CloseConnectionResponse(request))
             return
         if context.faults.of_requests:
-            handle_with_faults(context, request, channel, body, partial(handler.handle, context), log)
+            handle_with_faults(context, request, channel, body, handler.handle, log)
         else:
-            handler.handle(context, ApiRequest(request, channel, body))
+            handler.handle(ApiRequest(context, request, channel, body))
 
     return handle

@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kafka_sink.broker.delays import Timer
 from kafka_sink.broker.faults import error_response
 from kafka_sink.broker.faults.faults import Fault
-from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, Handle
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     NoOpResponse,
@@ -166,8 +166,6 @@ def _bytes_of(response: SendResponse) -> memoryview:
     return memoryview(b"".join(memoryview(segment) for segment in frame(response.segments)))
 
 
-Handle: TypeAlias = Callable[[ApiRequest[Any]], None]
-
 _NO_ACKS = 0
 
 
@@ -194,13 +192,13 @@ def handle_with_faults(
         sink = _changed(context, sink, fault)
     refused = next((fault for fault in due if fault.error is not None), None)
     if refused is not None and refused.error is not None:
-        _refuse(ApiRequest(request, sink, body), cut, refused, refused.error, handle)
+        _refuse(ApiRequest(context, request, sink, body), cut, refused, refused.error, handle)
     elif any(fault.duplicate for fault in due):
         again = decode_request_body(header, request.payload, request.body_offset)
-        then = partial(handle, ApiRequest(request, sink, again))
-        handle(ApiRequest(request, Swallowed(then), body))
+        then = partial(handle, ApiRequest(context, request, sink, again))
+        handle(ApiRequest(context, request, Swallowed(then), body))
     else:
-        handle(ApiRequest(request, sink, body))
+        handle(ApiRequest(context, request, sink, body))
 
 
 def _changed(context: BrokerContext, sink: ResponseSink, fault: Fault) -> ResponseSink:
@@ -278,7 +276,7 @@ class _Patched(ApiRequest[Any]):
     def __init__(
         self, request: ApiRequest[Any], change: Callable[[Struct], Struct], body: Struct | None = None
     ) -> None:
-        super().__init__(request.request, request.sink, request.body if body is None else body)
+        super().__init__(request.broker, request.request, request.sink, request.body if body is None else body)
         self._change = change
 
     def respond_in_version(self, body: Struct, version: int, on_complete: Callable[[], None] | None = None) -> None:

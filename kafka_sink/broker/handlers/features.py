@@ -31,13 +31,13 @@ _LEAST: Final = {ApiKey.PRODUCE: 0}
 
 
 @api_handler(ApiKey.API_VERSIONS, "0-4")
-def api_versions(context: BrokerContext, request: ApiRequest[ApiVersionsRequest]) -> None:
+def api_versions(request: ApiRequest[ApiVersionsRequest]) -> None:
     """ApiVersions (key 18): the versions that this broker serves, and the levels of the cluster's features (KIP-584).
 
     Requests of unknown versions are answered as well (KIP-511). Answers with the versions of every API; the body of an
     unknown version is not read.
     """
-    response, version = answer(context, request.body, request.version)
+    response, version = answer(request.broker, request.body, request.version)
     request.respond_in_version(response, version)
 
 
@@ -72,13 +72,13 @@ def _api_keys(context: BrokerContext) -> list[ApiVersion]:
 
 
 @api_handler(ApiKey.SASL_HANDSHAKE, "0-1")
-def sasl_handshake(context: BrokerContext, request: ApiRequest[m.SaslHandshakeRequest]) -> None:
+def sasl_handshake(request: ApiRequest[m.SaslHandshakeRequest]) -> None:
     """SaslHandshake (key 17) in a wrong state."""
     request.respond(m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
 
 
 @api_handler(ApiKey.SASL_AUTHENTICATE, "0-2")
-def sasl_authenticate(context: BrokerContext, request: ApiRequest[m.SaslAuthenticateRequest]) -> None:
+def sasl_authenticate(request: ApiRequest[m.SaslAuthenticateRequest]) -> None:
     """SaslAuthenticate (key 36) in a wrong state."""
     message = "SaslAuthenticate request received after successful authentication"
     request.respond(m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message))

@@ -13,8 +13,8 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.delays import DelayedOperation
-from kafka_sink.broker.handlers.authorization import asked_topic, is_allowed, permitted_topic
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
+from kafka_sink.broker.handlers.topics import asked_topic, permitted_topic
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -22,7 +22,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import fetch as m
-from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch, NodeEndpoint
+from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch
 
 _NOWHERE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -55,44 +55,44 @@ class _Reading:
 
 
 @api_handler(ApiKey.FETCH, "4-18")
-def fetch(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> None:
+def fetch(request: ApiRequest[m.FetchRequest]) -> None:
     """Answer at once if there are enough bytes or there is an error, else when there are, or after the maximum wait."""
     body = request.body
     if body.session_epoch not in _WHOLE:
         request.respond(m.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
-    reading = _read(context, request)
-    min_bytes = min(body.min_bytes, _most_bytes(context, request))
+    reading = _read(request)
+    min_bytes = min(body.min_bytes, _most_bytes(request))
     is_complete = reading.failed or reading.closed or reading.size >= min_bytes
     if is_complete or body.max_wait_ms <= 0 or not reading.appended:
-        _respond(context, request, reading)
+        _respond(request, reading)
         return
-    _delay(context, request, min_bytes - reading.size, reading)
+    _delay(request, min_bytes - reading.size, reading)
 
 
-def _most_bytes(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> int:
+def _most_bytes(request: ApiRequest[m.FetchRequest]) -> int:
     # More bytes than the quota allows would only throttle the client again and again.
-    quota = context.consumer_quota.most_bytes(request.client_id, request.user)
-    return min(request.body.max_bytes, context.config.fetch_max_bytes, quota)
+    quota = request.broker.consumer_quota.most_bytes(request.client_id, request.user)
+    return min(request.body.max_bytes, request.broker.config.fetch_max_bytes, quota)
 
 
-def _delay(context: BrokerContext, request: ApiRequest[m.FetchRequest], missing: int, reading: _Reading) -> None:
+def _delay(request: ApiRequest[m.FetchRequest], missing: int, reading: _Reading) -> None:
     seen, committed = reading.appended, reading.committed
 
     # The bytes read so far are not kept; they are read again for the answer.
     def satisfied() -> bool:
-        return _more_than(context, seen, missing, committed=committed) or not _still_led(context, request)
+        return _more_than(request.broker, seen, missing, committed=committed) or not _still_led(request)
 
     def finish() -> None:
         try:
-            _respond(context, request, _read(context, request))
+            _respond(request, _read(request))
         except Exception:
             # This runs on the appending thread, which must not be affected by an error here.
             _log.exception("a delayed fetch of %s failed, closing its connection", request.client_id)
             request.close_connection()
 
-    wait_ms = min(request.body.max_wait_ms, _LONGEST_WAIT_MS)
-    context.purgatory.watch(DelayedOperation(satisfied, finish), list(seen), context.clock.monotonic_ms() + wait_ms)
+    due_ms = request.broker.clock.monotonic_ms() + min(request.body.max_wait_ms, _LONGEST_WAIT_MS)
+    request.broker.purgatory.watch(DelayedOperation(satisfied, finish), list(seen), due_ms)
 
 
 def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing: int, *, committed: bool) -> bool:
@@ -108,23 +108,25 @@ def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing:
     return more >= missing
 
 
-def _still_led(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> bool:
-    for data in request.body.topics:
-        topic = asked_topic(context, request, data.topic, data.topic_id)
-        if isinstance(topic, ApiError):
-            return False
-        for part in data.partitions:
-            if part.partition >= len(topic.partitions) or topic.partitions[part.partition].leader != context.node_id:
+def _still_led(request: ApiRequest[m.FetchRequest]) -> bool:
+    try:
+        for data in request.body.topics:
+            topic = asked_topic(request, data.topic, data.topic_id)
+            if isinstance(topic, ApiError):
                 return False
+            for part in data.partitions:
+                request.broker.led_partition(topic, part.partition)
+    except ApiError:
+        return False
     return True
 
 
-def _read(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> _Reading:
+def _read(request: ApiRequest[m.FetchRequest]) -> _Reading:
     committed = request.body.isolation_level == _READ_COMMITTED
     reading = _Reading([], 0, failed=False, closed=False, appended={}, committed=committed)
-    budget = min(_most_bytes(context, request), context.response_budget.available_bytes)
+    budget = min(_most_bytes(request), request.broker.response_budget.available_bytes)
     for data in request.body.topics:
-        topic = _readable_topic(context, request, data)
+        topic = _readable_topic(request, data)
         parts = []
         for partition in data.partitions:
             if isinstance(topic, ApiError):
@@ -132,7 +134,7 @@ def _read(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> _Readi
                 parts.append(_failed(partition, topic))
                 continue
             try:
-                part = _read_partition(context, topic, partition, budget - reading.size, reading)
+                part = _read_partition(request.broker, topic, partition, budget - reading.size, reading)
             except ApiError as error:
                 reading.failed = True
                 part = _failed(partition, error)
@@ -143,15 +145,13 @@ def _read(context: BrokerContext, request: ApiRequest[m.FetchRequest]) -> _Readi
     return reading
 
 
-def _readable_topic(
-    context: BrokerContext, request: ApiRequest[m.FetchRequest], data: m.FetchTopic
-) -> TopicState | ApiError:
+def _readable_topic(request: ApiRequest[m.FetchRequest], data: m.FetchTopic) -> TopicState | ApiError:
     if max(request.body.replica_id, request.body.replica_state.replica_id) == _CONSUMER:
-        return permitted_topic(context, request, AclOperation.READ, data.topic, data.topic_id)
-    if not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return permitted_topic(request, AclOperation.READ, data.topic, data.topic_id)
+    if not request.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         # What a follower reads is refused topic by topic, with the error of topics.
         return ApiError("followers need CLUSTER_ACTION on CLUSTER", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return asked_topic(context, request, data.topic, data.topic_id)
+    return asked_topic(request, data.topic, data.topic_id)
 
 
 def _read_partition(
@@ -206,28 +206,24 @@ def _name_leader(request: ApiRequest[m.FetchRequest], topic: TopicState, part: m
         part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
 
 
-def _respond(context: BrokerContext, request: ApiRequest[m.FetchRequest], reading: _Reading) -> None:
-    now_ms = context.clock.monotonic_ms()
-    throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms, user=request.user)
-    request.throttle(throttle_ms, context.timer, now_ms)
-    if throttle_ms and reading.size <= context.consumer_quota.most_bytes(request.client_id, request.user):
+def _respond(request: ApiRequest[m.FetchRequest], reading: _Reading) -> None:
+    quota, budget = request.broker.consumer_quota, request.broker.response_budget
+    now_ms = request.broker.clock.monotonic_ms()
+    throttle_ms = quota.record(request.client_id, reading.size, now_ms, user=request.user)
+    request.throttle(throttle_ms, now_ms)
+    if throttle_ms and reading.size <= quota.most_bytes(request.client_id, request.user):
         # KIP-219: the client fetches again after the throttle time. A batch larger than any quota is sent now;
         # otherwise it would never be sent.
-        context.consumer_quota.unrecord(request.client_id, reading.size, user=request.user)
+        quota.unrecord(request.client_id, reading.size, user=request.user)
         request.respond(m.FetchResponse(throttle_time_ms=throttle_ms))
         return
     named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS
     parts = [part for topic in reading.responses for part in topic.partitions] if named else []
-    leaders = leaders_named(context, (part.current_leader.leader_id for part in parts), request.listener_name)
-    response = m.FetchResponse(
-        throttle_time_ms=throttle_ms,
-        error_code=ErrorCode.NONE,
-        responses=reading.responses,
-        node_endpoints=[NodeEndpoint(*leader) for leader in leaders],
-    )
-    context.response_budget.reserve(reading.size)
+    leaders = leaders_named(request, (part.current_leader.leader_id for part in parts))
+    response = m.FetchResponse(throttle_ms, ErrorCode.NONE, responses=reading.responses, node_endpoints=leaders)
+    budget.reserve(reading.size)
     try:
-        request.respond(response, lambda: context.response_budget.release(reading.size))
+        request.respond(response, lambda: budget.release(reading.size))
     except BaseException:
-        context.response_budget.release(reading.size)
+        budget.release(reading.size)
         raise

@@ -8,7 +8,6 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember, TopicIdPartition
 from kafka_sink.broker.coordinator.group_metadata import GroupSnapshot, GroupState
-from kafka_sink.broker.handlers.authorization import is_allowed, operations, permitted_groups, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -18,20 +17,18 @@ from kafka_sink.protocol.messages import group_admin as m
 
 
 @api_handler(ApiKey.LIST_GROUPS, "0-5")
-def list_groups(context: BrokerContext, request: ApiRequest[m.ListGroupsRequest]) -> None:
-    """ListGroups (key 16): the groups that this node coordinates, filtered by state and type (KIP-518, KIP-848). Lists
-    the groups that the client may describe and that match both filters, which are case-insensitive.
-    """
+def list_groups(request: ApiRequest[m.ListGroupsRequest]) -> None:
+    """ListGroups (key 16): the groups that this node coordinates, filtered by state and type (KIP-518, KIP-848)."""
     states = {state.strip().lower() for state in request.body.states_filter}
     types = {kind.strip().lower() for kind in request.body.types_filter}
-    sees_all = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    sees_all = request.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     listed = [
         m.ListedGroup(group.group_id, group.protocol_type, group.state, group.kind)
-        for group in context.groups.all()
-        if context.cluster.coordinator_for(group.group_id) == context.node_id
+        for group in request.broker.groups.all()
+        if request.broker.cluster.coordinator_for(group.group_id) == request.broker.node_id
         and (not states or group.state.lower() in states)
         and (not types or group.kind in types)
-        and (sees_all or is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
+        and (sees_all or request.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
     ]
     request.respond(m.ListGroupsResponse(groups=listed))
 
@@ -40,18 +37,16 @@ _FIRST_WITH_NOT_FOUND: Final = 6
 
 
 @api_handler(ApiKey.DESCRIBE_GROUPS, "0-6")
-def describe_groups(context: BrokerContext, request: ApiRequest[m.DescribeGroupsRequest]) -> None:
-    """DescribeGroups (key 15): the members of groups and what they were assigned. Describes each group that this node
-    coordinates.
-    """
-    groups = [_describe(context, group_id, request) for group_id in dict.fromkeys(request.body.groups)]
+def describe_groups(request: ApiRequest[m.DescribeGroupsRequest]) -> None:
+    """DescribeGroups (key 15): the members of groups and what they were assigned."""
+    groups = [_describe(group_id, request) for group_id in dict.fromkeys(request.body.groups)]
     request.respond(m.DescribeGroupsResponse(groups=groups))
 
 
-def _describe(context: BrokerContext, group_id: str, request: ApiRequest[m.DescribeGroupsRequest]) -> m.DescribedGroup:
+def _describe(group_id: str, request: ApiRequest[m.DescribeGroupsRequest]) -> m.DescribedGroup:
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        described = _described(context.groups_for(group_id).describe(group_id))
+        request.require(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        described = _described(request.broker.groups_for(group_id).describe(group_id))
     except ApiError as error:
         described = m.DescribedGroup(error.code, None, group_id, "", "", "", [])
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
@@ -61,7 +56,7 @@ def _describe(context: BrokerContext, group_id: str, request: ApiRequest[m.Descr
             else:
                 described.error_code = ErrorCode.NONE
     if request.body.include_authorized_operations and described.error_code == ErrorCode.NONE:
-        described.authorized_operations = operations(context, request, ResourceType.GROUP, group_id)
+        described.authorized_operations = request.operations(ResourceType.GROUP, group_id)
     return described
 
 
@@ -81,37 +76,33 @@ _CONSUMER: Final = 1
 
 
 @api_handler(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1")
-def consumer_group_describe(
-    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupDescribeRequest]
-) -> None:
-    """ConsumerGroupDescribe (key 69): the members of groups, what they have and what they are to have (KIP-848).
-    Describes each group that this node coordinates.
-    """
-    groups = [_described_consumers(context, request, group_id) for group_id in dict.fromkeys(request.body.group_ids)]
+def consumer_group_describe(request: ApiRequest[consumers.ConsumerGroupDescribeRequest]) -> None:
+    """ConsumerGroupDescribe (key 69): the members of groups, what they have and what they are to have (KIP-848)."""
+    groups = [_described_consumers(request, group_id) for group_id in dict.fromkeys(request.body.group_ids)]
     request.respond(consumers.ConsumerGroupDescribeResponse(groups=groups))
 
 
 def _described_consumers(
-    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group_id: str
+    request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group_id: str
 ) -> consumers.DescribedGroup:
     try:
-        group = permitted_groups(context, request, AclOperation.DESCRIBE, group_id).describe_consumers(group_id)
-        described = _group(context, group)
-        _require_topics(context, request, described)
+        group = request.permitted_groups(AclOperation.DESCRIBE, group_id).describe_consumers(group_id)
+        described = _group(request.broker, group)
+        _require_topics(request, described)
     except ApiError as error:
         return consumers.DescribedGroup(error.code, str(error), group_id, "", 0, 0, "", [])
     if request.body.include_authorized_operations:
-        described.authorized_operations = operations(context, request, ResourceType.GROUP, group_id)
+        described.authorized_operations = request.operations(ResourceType.GROUP, group_id)
     return described
 
 
 def _require_topics(
-    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group: consumers.DescribedGroup
+    request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group: consumers.DescribedGroup
 ) -> None:
     """:raises ApiError: TOPIC_AUTHORIZATION_FAILED if the client may not know of a topic that a member has."""
     assignments = (each for member in group.members for each in (member.assignment, member.target_assignment))
     names = {topic.topic_name for assignment in assignments for topic in assignment.topic_partitions}
-    if not all(is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+    if not all(request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         text = "The group has described topic(s) that the client is not authorized to describe."
         raise ApiError(text, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
@@ -155,18 +146,16 @@ def _assignment(context: BrokerContext, partitions: Iterable[TopicIdPartition]) 
 
 
 @api_handler(ApiKey.DELETE_GROUPS, "0-2")
-def delete_groups(context: BrokerContext, request: ApiRequest[m.DeleteGroupsRequest]) -> None:
-    """DeleteGroups (key 42): deletes groups without members, and their offsets (KIP-229). Deletes each group; a failure
-    does not affect the others.
-    """
+def delete_groups(request: ApiRequest[m.DeleteGroupsRequest]) -> None:
+    """DeleteGroups (key 42): deletes groups without members, and their offsets (KIP-229)."""
     groups = dict.fromkeys(request.body.groups_names)
-    results = [m.DeletableGroupResult(group_id, _delete(context, request, group_id)) for group_id in groups]
+    results = [m.DeletableGroupResult(group_id, _delete(request, group_id)) for group_id in groups]
     request.respond(m.DeleteGroupsResponse(results=results))
 
 
-def _delete(context: BrokerContext, request: ApiRequest[m.DeleteGroupsRequest], group_id: str) -> ErrorCode:
+def _delete(request: ApiRequest[m.DeleteGroupsRequest], group_id: str) -> ErrorCode:
     try:
-        permitted_groups(context, request, AclOperation.DELETE, group_id).delete(group_id)
+        request.permitted_groups(AclOperation.DELETE, group_id).delete(group_id)
     except ApiError as error:
         return error.code
     return ErrorCode.NONE

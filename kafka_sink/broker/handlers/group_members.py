@@ -9,8 +9,7 @@ from typing import Final
 from kafka_sink.broker.coordinator.consumer_group import TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_groups import ConsumerHeartbeat
 from kafka_sink.broker.coordinator.group_metadata import JoinRequest, JoinResult, Leaving, SyncRequest, SyncResult
-from kafka_sink.broker.handlers.authorization import is_allowed, permitted_groups, refusal, require
-from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
+from kafka_sink.broker.handlers.context import ApiRequest, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -24,10 +23,8 @@ _FIRST_THAT_SKIPS_ASSIGNMENT: Final = 9
 
 
 @api_handler(ApiKey.JOIN_GROUP, "0-9")
-def join_group(context: BrokerContext, request: ApiRequest[m.JoinGroupRequest]) -> None:
-    """JoinGroup (key 11): a client joins or rejoins a group; it is answered when all other members have joined too.
-    Passes the request to the group coordinator.
-    """
+def join_group(request: ApiRequest[m.JoinGroupRequest]) -> None:
+    """JoinGroup (key 11): a client joins or rejoins a group; it is answered when all other members have joined too."""
     body, version = request.body, request.version
     longer = version >= _FIRST_WITH_REBALANCE_TIMEOUT
     join_request = JoinRequest(
@@ -49,12 +46,12 @@ def join_group(context: BrokerContext, request: ApiRequest[m.JoinGroupRequest]) 
         request.respond(_response(result, version))
 
     try:
-        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+        request.require(AclOperation.READ, ResourceType.GROUP, body.group_id)
     except ApiError as error:
         answer(JoinResult(error.code, ""))
         return
     try:
-        groups = context.groups_for(body.group_id)
+        groups = request.broker.groups_for(body.group_id)
     except ApiError as error:
         answer(JoinResult(error.code, body.member_id))
         return
@@ -86,10 +83,8 @@ _FIRST_WITH_PROTOCOL: Final = 5
 
 
 @api_handler(ApiKey.SYNC_GROUP, "0-5")
-def sync_group(context: BrokerContext, request: ApiRequest[m.SyncGroupRequest]) -> None:
-    """SyncGroup (key 14): the leader sends the assignments, and every member receives its own. Passes the request to
-    the group coordinator, which answers when the leader has sent the assignments.
-    """
+def sync_group(request: ApiRequest[m.SyncGroupRequest]) -> None:
+    """SyncGroup (key 14): the leader sends the assignments, and every member receives its own."""
     body = request.body
 
     def answer(result: SyncResult) -> None:
@@ -105,7 +100,7 @@ def sync_group(context: BrokerContext, request: ApiRequest[m.SyncGroupRequest]) 
     if request.version >= _FIRST_WITH_PROTOCOL and None in (body.protocol_type, body.protocol_name):
         answer(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
-    groups = permitted_groups(context, request, AclOperation.READ, body.group_id)
+    groups = request.permitted_groups(AclOperation.READ, body.group_id)
     sync_request = SyncRequest(
         body.group_id,
         body.member_id,
@@ -119,12 +114,10 @@ def sync_group(context: BrokerContext, request: ApiRequest[m.SyncGroupRequest]) 
 
 
 @api_handler(ApiKey.HEARTBEAT, "0-4")
-def heartbeat(context: BrokerContext, request: ApiRequest[m.HeartbeatRequest]) -> None:
-    """Heartbeat (key 12): extends the session of a group member; the answer tells it whether it has to join again.
-    Passes the heartbeat to the group coordinator.
-    """
+def heartbeat(request: ApiRequest[m.HeartbeatRequest]) -> None:
+    """Heartbeat (key 12): extends the session of a group member; the answer tells it whether it has to join again."""
     body = request.body
-    groups = permitted_groups(context, request, AclOperation.READ, body.group_id)
+    groups = request.permitted_groups(AclOperation.READ, body.group_id)
     groups.heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
     request.respond(m.HeartbeatResponse(error_code=ErrorCode.NONE))
 
@@ -133,17 +126,15 @@ _FIRST_WITH_SEVERAL: Final = 3
 
 
 @api_handler(ApiKey.LEAVE_GROUP, "0-5")
-def leave_group(context: BrokerContext, request: ApiRequest[m.LeaveGroupRequest]) -> None:
-    """LeaveGroup (key 13): removes members, at their own or an administrator's request (version 3 and up). Removes each
-    member; a failure does not affect the others.
-    """
+def leave_group(request: ApiRequest[m.LeaveGroupRequest]) -> None:
+    """LeaveGroup (key 13): removes members, at their own or an administrator's request (version 3 and up)."""
     body = request.body
     several = request.version >= _FIRST_WITH_SEVERAL
     members = body.members if several else [m.MemberIdentity(member_id=body.member_id)]
     leaving = [
         Leaving(member.member_id, member.group_instance_id, member.reason or "not provided") for member in members
     ]
-    outcomes = permitted_groups(context, request, AclOperation.READ, body.group_id).leave(body.group_id, leaving)
+    outcomes = request.permitted_groups(AclOperation.READ, body.group_id).leave(body.group_id, leaving)
     if not several:
         request.respond(m.LeaveGroupResponse(error_code=outcomes[0]))
         return
@@ -158,21 +149,17 @@ _FIRST_WITH_OWN_IDS: Final = 1
 
 
 @api_handler(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1")
-def consumer_group_heartbeat(
-    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupHeartbeatRequest]
-) -> None:
-    """ConsumerGroupHeartbeat (key 68): a member of a group joins, stays in it or leaves it (KIP-848). Passes the
-    heartbeat to the group coordinator.
-    """
+def consumer_group_heartbeat(request: ApiRequest[consumers.ConsumerGroupHeartbeatRequest]) -> None:
+    """ConsumerGroupHeartbeat (key 68): a member of a group joins, stays in it or leaves it (KIP-848)."""
     body = request.body
-    require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+    request.require(AclOperation.READ, ResourceType.GROUP, body.group_id)
 
     def may_describe(topic: str) -> bool:
-        return is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+        return request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
     for name in body.subscribed_topic_names or ():
         if not may_describe(name):
-            raise refusal(request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            raise request.refusal(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     heartbeat = ConsumerHeartbeat(
         group_id=body.group_id,
         member_id=body.member_id,
@@ -189,13 +176,15 @@ def consumer_group_heartbeat(
         may_describe=may_describe,
         names_itself=request.version >= _FIRST_WITH_OWN_IDS,
     )
-    result = context.groups_for(body.group_id).consumer_heartbeat(heartbeat)
+    result = request.broker.groups_for(body.group_id).consumer_heartbeat(heartbeat)
     request.respond(
         consumers.ConsumerGroupHeartbeatResponse(
             member_id=result.member_id,
             member_epoch=result.epoch,
             # A member that leaves sends no more of them.
-            heartbeat_interval_ms=context.config.group_consumer_heartbeat_interval_ms if result.epoch >= 0 else 0,
+            heartbeat_interval_ms=request.broker.config.group_consumer_heartbeat_interval_ms
+            if result.epoch >= 0
+            else 0,
             assignment=consumers.Assignment(_by_topic(result.assignment)) if result.assignment is not None else None,
         )
     )

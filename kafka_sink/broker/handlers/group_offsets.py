@@ -10,7 +10,6 @@ from uuid import UUID
 
 from kafka_sink.broker.coordinator.group_metadata import Committer
 from kafka_sink.broker.coordinator.group_offsets import NOTHING_COMMITTED, CommittedOffset
-from kafka_sink.broker.handlers.authorization import is_allowed, permitted_groups, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -28,7 +27,6 @@ P = TypeVar("P", bound=_Offset | m.OffsetDeleteRequestPartition)
 
 
 def _outcomes(
-    context: BrokerContext,
     request: ApiRequest[Any],
     topics: Sequence[tuple[str | None, Sequence[P]]],
     act: Callable[[dict[TopicPartition, P]], Mapping[TopicPartition, ErrorCode]],
@@ -38,13 +36,13 @@ def _outcomes(
     *topics*: their names with their partitions; the name of a topic is None if its id is unknown.
     """
     names = {name for name, _ in topics if name is not None}
-    allowed = {name for name in names if is_allowed(context, request, AclOperation.READ, ResourceType.TOPIC, name)}
+    allowed = {name for name in names if request.allows(AclOperation.READ, ResourceType.TOPIC, name)}
     known = {
         partition: part
         for name, parts in topics
         if name in allowed and name is not None
         for part in parts
-        if context.has_partition(partition := TopicPartition(name, part.partition_index))
+        if request.broker.has_partition(partition := TopicPartition(name, part.partition_index))
     }
     outcomes = act(known)
 
@@ -71,20 +69,20 @@ def _name_of(context: BrokerContext, topic_id: UUID) -> str | None:
 
 
 @api_handler(ApiKey.OFFSET_COMMIT, "2-10")
-def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequest]) -> None:
-    """OffsetCommit (key 8): commits offsets of a group. Versions 10 and up identify topics by id. Commits the offsets
-    of partitions that exist; unknown partitions do not affect the others.
-    """
+def offset_commit(request: ApiRequest[m.OffsetCommitRequest]) -> None:
+    """OffsetCommit (key 8): commits offsets of a group. Versions 10 and up identify topics by id."""
     body = request.body
-    require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+    request.require(AclOperation.READ, ResourceType.GROUP, body.group_id)
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
-    offsets = [(_name_of(context, each.topic_id) if by_id else each.name, each.partitions) for each in body.topics]
+    offsets = [
+        (_name_of(request.broker, each.topic_id) if by_id else each.name, each.partitions) for each in body.topics
+    ]
 
     def commit(parts: Mapping[TopicPartition, _Offset]) -> Mapping[TopicPartition, ErrorCode]:
         if not parts:
             return {}
         try:
-            return context.groups_for(body.group_id).commit(
+            return request.broker.groups_for(body.group_id).commit(
                 body.group_id,
                 Committer(body.generation_id_or_member_epoch, body.member_id, body.group_instance_id),
                 _committed(parts),
@@ -96,24 +94,22 @@ def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequ
 
     topics = [
         m.OffsetCommitResponseTopic(topic.name, topic.topic_id, [m.PartitionOutcome(*each) for each in results])
-        for topic, results in zip(body.topics, _outcomes(context, request, offsets, commit), strict=True)
+        for topic, results in zip(body.topics, _outcomes(request, offsets, commit), strict=True)
     ]
     request.respond(m.OffsetCommitResponse(topics=topics))
 
 
 @api_handler(ApiKey.TXN_OFFSET_COMMIT, "0-5")
-def txn_offset_commit(context: BrokerContext, request: ApiRequest[m.TxnOffsetCommitRequest]) -> None:
-    """TxnOffsetCommit (key 28): offsets of a group that are committed together with a transaction. Stores the offsets
-    of existing partitions if the transaction allows it; the others get an error code each.
-    """
+def txn_offset_commit(request: ApiRequest[m.TxnOffsetCommitRequest]) -> None:
+    """TxnOffsetCommit (key 28): offsets of a group that are committed together with a transaction."""
     body = request.body
-    require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
-    require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+    request.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    request.require(AclOperation.READ, ResourceType.GROUP, body.group_id)
 
     def commit(parts: Mapping[TopicPartition, _Offset]) -> Mapping[TopicPartition, ErrorCode]:
-        return _commit_pending(context, request, _committed(parts)) if parts else {}
+        return _commit_pending(request, _committed(parts)) if parts else {}
 
-    outcomes = _outcomes(context, request, [(topic.name, topic.partitions) for topic in body.topics], commit)
+    outcomes = _outcomes(request, [(topic.name, topic.partitions) for topic in body.topics], commit)
     topics = [
         m.TopicOutcome(topic.name, [m.PartitionOutcome(*each) for each in results])
         for topic, results in zip(body.topics, outcomes, strict=True)
@@ -122,18 +118,17 @@ def txn_offset_commit(context: BrokerContext, request: ApiRequest[m.TxnOffsetCom
 
 
 def _commit_pending(
-    context: BrokerContext,
     request: ApiRequest[m.TxnOffsetCommitRequest],
     offsets: dict[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, ErrorCode]:
     body = request.body
     try:
-        groups = context.groups_for(body.group_id)
+        groups = request.broker.groups_for(body.group_id)
         if not body.group_id:
             raise ApiError("the group id must not be empty", ErrorCode.INVALID_GROUP_ID)
         committer = Committer(body.generation_id, body.member_id, body.group_instance_id)
         outcomes: dict[TopicPartition, ErrorCode] = {}
-        refused = context.transactions.commit_offsets(
+        refused = request.broker.transactions.commit_offsets(
             body.transactional_id,
             ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
             body.group_id,
@@ -159,7 +154,7 @@ class _Asked:
 
 
 @api_handler(ApiKey.OFFSET_FETCH, "1-10")
-def offset_fetch(context: BrokerContext, request: ApiRequest[m.OffsetFetchRequest]) -> None:
+def offset_fetch(request: ApiRequest[m.OffsetFetchRequest]) -> None:
     """OffsetFetch (key 9): the committed offsets of groups.
 
     Versions 8 and up support several groups, versions 10 and up identify topics by id, and versions 7 and up can reject
@@ -169,12 +164,12 @@ def offset_fetch(context: BrokerContext, request: ApiRequest[m.OffsetFetchReques
     if version >= _FIRST_WITH_SEVERAL_GROUPS:
         # Only requests for all offsets of a group have responses that are larger than themselves.
         asked = once(body.groups, lambda group: group.group_id if group.topics is None else id(group))
-        groups = [_fetch(context, request, group) for group in asked]
+        groups = [_fetch(request, group) for group in asked]
         for group in groups:
             group.topics = [] if group.error_code else group.topics
         request.respond(m.OffsetFetchResponse(groups=groups))
         return
-    group = _fetch(context, request, m.OffsetFetchRequestGroup(group_id=body.group_id, topics=body.topics))
+    group = _fetch(request, m.OffsetFetchRequestGroup(group_id=body.group_id, topics=body.topics))
     if group.error_code and version >= _FIRST_WITH_GROUP_ERROR:
         request.respond(m.OffsetFetchResponse(error_code=group.error_code))
     else:
@@ -195,14 +190,13 @@ def _asked(context: BrokerContext, group: m.OffsetFetchRequestGroup, version: in
 
 
 def _fetch(
-    context: BrokerContext,
     request: ApiRequest[m.OffsetFetchRequest],
     group: m.OffsetFetchRequestGroup,
 ) -> m.OffsetFetchResponseGroup:
     """The offsets of one group; after an error all its partitions have that."""
-    group_id, topics = group.group_id, _asked(context, group, request.version)
+    group_id, topics = group.group_id, _asked(request.broker, group, request.version)
     try:
-        groups = permitted_groups(context, request, AclOperation.DESCRIBE, group_id)
+        groups = request.permitted_groups(AclOperation.DESCRIBE, group_id)
         # In this order: a transaction that ends in between would be found neither pending nor committed in the other.
         unstable = groups.pending(group_id) if request.body.require_stable else frozenset()
         committed = groups.fetch(group_id, group.member_id, group.member_epoch)
@@ -211,7 +205,7 @@ def _fetch(
         return m.OffsetFetchResponseGroup(group_id, _topics(topics or [], lambda topic, index: code), code)
 
     def may_describe(name: str) -> bool:
-        return is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        return request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
     def find(topic: _Asked, index: int) -> CommittedOffset | ErrorCode:
         if topic.name is None:
@@ -224,7 +218,7 @@ def _fetch(
         return committed.get(partition, NOTHING_COMMITTED)
 
     if topics is None:
-        topics = _everything(context, [each for each in committed if may_describe(each.topic)])
+        topics = _everything(request.broker, [each for each in committed if may_describe(each.topic)])
     return m.OffsetFetchResponseGroup(group_id, _topics(topics, find))
 
 
@@ -254,19 +248,15 @@ def _everything(context: BrokerContext, committed: Iterable[TopicPartition]) -> 
 
 
 @api_handler(ApiKey.OFFSET_DELETE, "0")
-def offset_delete(context: BrokerContext, request: ApiRequest[m.OffsetDeleteRequest]) -> None:
-    """OffsetDelete (key 47): deletes offsets of topics to which a group is no longer subscribed (KIP-496). Deletes the
-    offsets where this is allowed; each partition has its own error code.
-    """
+def offset_delete(request: ApiRequest[m.OffsetDeleteRequest]) -> None:
+    """OffsetDelete (key 47): deletes offsets of topics to which a group is no longer subscribed (KIP-496)."""
     body = request.body
 
     def delete(parts: Mapping[TopicPartition, m.OffsetDeleteRequestPartition]) -> Mapping[TopicPartition, ErrorCode]:
-        return permitted_groups(context, request, AclOperation.DELETE, body.group_id).delete_offsets(
-            body.group_id, parts
-        )
+        return request.permitted_groups(AclOperation.DELETE, body.group_id).delete_offsets(body.group_id, parts)
 
     try:
-        outcomes = _outcomes(context, request, [(topic.name, topic.partitions) for topic in body.topics], delete)
+        outcomes = _outcomes(request, [(topic.name, topic.partitions) for topic in body.topics], delete)
     except ApiError as error:
         request.respond(m.OffsetDeleteResponse(error_code=error.code))
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.segment import TimestampOffset
@@ -35,7 +34,7 @@ _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
 
 
 @api_handler(ApiKey.LIST_OFFSETS, "1-11")
-def list_offsets(context: BrokerContext, request: ApiRequest[m.ListOffsetsRequest]) -> None:
+def list_offsets(request: ApiRequest[m.ListOffsetsRequest]) -> None:
     """ListOffsets (key 2): the start or end offset of a partition, or the offset for a time or the largest timestamp.
     Answers for each partition; a partition that is named twice is refused, as Kafka does.
     """
@@ -50,10 +49,10 @@ def list_offsets(context: BrokerContext, request: ApiRequest[m.ListOffsetsReques
                     [
                         m.ListOffsetsPartitionResponse(part.partition_index, ErrorCode.INVALID_REQUEST)
                         if times_named[topic.name, part.partition_index] > 1
-                        else _list_partition(context, request, topic.name, part)
+                        else _list_partition(request, topic.name, part)
                         for part in once(topic.partitions, lambda part: part.partition_index)
                     ]
-                    if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                    if request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
                     else _refused(request, topic),
                 )
                 for topic in request.body.topics
@@ -65,19 +64,23 @@ def list_offsets(context: BrokerContext, request: ApiRequest[m.ListOffsetsReques
 def _refused(
     request: ApiRequest[m.ListOffsetsRequest], topic: m.ListOffsetsTopic
 ) -> list[m.ListOffsetsPartitionResponse]:
-    code = refusal(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
+    code = request.refusal(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
     return [m.ListOffsetsPartitionResponse(part.partition_index, code) for part in topic.partitions]
 
 
 def _list_partition(
-    context: BrokerContext, request: ApiRequest[m.ListOffsetsRequest], name: str, part: m.ListOffsetsPartition
+    request: ApiRequest[m.ListOffsetsRequest], name: str, part: m.ListOffsetsPartition
 ) -> m.ListOffsetsPartitionResponse:
     try:
-        state = context.led_partition(context.topic(name), part.partition_index, part.current_leader_epoch)
+        state = request.broker.led_partition(
+            request.broker.topic(name), part.partition_index, part.current_leader_epoch
+        )
         if part.timestamp < 0 and request.version < _FIRST_WITH.get(part.timestamp, list_offsets.versions.max + 1):
             raise ApiError(f"timestamp {part.timestamp} is not supported", ErrorCode.UNSUPPORTED_VERSION)
         committed = request.body.isolation_level == _READ_COMMITTED
-        entry = _look_up(context, TopicPartition(name, part.partition_index), part.timestamp, committed=committed)
+        entry = _look_up(
+            request.broker, TopicPartition(name, part.partition_index), part.timestamp, committed=committed
+        )
     except ApiError as error:
         return m.ListOffsetsPartitionResponse(part.partition_index, error.code)
     has_epoch = request.version >= _FIRST_WITH_LEADER_EPOCH and entry.offset != NO_OFFSET
@@ -110,32 +113,29 @@ _UNDEFINED: Final = (-1, -1)
 
 
 @api_handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4")
-def offset_for_leader_epoch(context: BrokerContext, request: ApiRequest[m.OffsetForLeaderEpochRequest]) -> None:
+def offset_for_leader_epoch(request: ApiRequest[m.OffsetForLeaderEpochRequest]) -> None:
     """OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, with which clients detect the truncation of a
     log (KIP-320). Answers for each partition.
     """
     topics = [
-        m.OffsetForLeaderTopicResult(
-            topic.topic, [_epoch_end(context, request, topic.topic, part) for part in topic.partitions]
-        )
+        m.OffsetForLeaderTopicResult(topic.topic, [_epoch_end(request, topic.topic, part) for part in topic.partitions])
         for topic in request.body.topics
     ]
     request.respond(m.OffsetForLeaderEpochResponse(topics=topics))
 
 
 def _epoch_end(
-    context: BrokerContext,
     request: ApiRequest[m.OffsetForLeaderEpochRequest],
     name: str,
     part: m.OffsetForLeaderPartition,
 ) -> m.EpochEndOffset:
     try:
         # Followers ask as well, with the permission of brokers.
-        if not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
-            require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        state = context.led_partition(context.topic(name), part.partition, part.current_leader_epoch)
+        if not request.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            request.require(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        state = request.broker.led_partition(request.broker.topic(name), part.partition, part.current_leader_epoch)
         epoch, end_offset = _end_of(
-            context, TopicPartition(name, part.partition), part.leader_epoch, state.leader_epoch
+            request.broker, TopicPartition(name, part.partition), part.leader_epoch, state.leader_epoch
         )
     except ApiError as error:
         return m.EpochEndOffset(error.code, part.partition)
@@ -156,29 +156,25 @@ _HIGH_WATERMARK: Final = -1
 
 
 @api_handler(ApiKey.DELETE_RECORDS, "0-2")
-def delete_records(context: BrokerContext, request: ApiRequest[m.DeleteRecordsRequest]) -> None:
-    """DeleteRecords (key 21): advances the start offset of logs (KIP-107). Deletes the records of each partition; a
-    failure does not affect the others.
-    """
+def delete_records(request: ApiRequest[m.DeleteRecordsRequest]) -> None:
+    """DeleteRecords (key 21): advances the start offset of logs (KIP-107)."""
     topics = [
-        m.DeleteRecordsTopicResult(
-            topic.name, [_delete(context, request, topic.name, part) for part in topic.partitions]
-        )
+        m.DeleteRecordsTopicResult(topic.name, [_delete(request, topic.name, part) for part in topic.partitions])
         for topic in request.body.topics
     ]
     request.respond(m.DeleteRecordsResponse(topics=topics))
 
 
 def _delete(
-    context: BrokerContext, request: ApiRequest[m.DeleteRecordsRequest], name: str, part: m.DeleteRecordsPartition
+    request: ApiRequest[m.DeleteRecordsRequest], name: str, part: m.DeleteRecordsPartition
 ) -> m.DeleteRecordsPartitionResult:
     try:
-        require(context, request, AclOperation.DELETE, ResourceType.TOPIC, name)
-        topic = context.topic(name)
-        context.led_partition(topic, part.partition_index)
+        request.require(AclOperation.DELETE, ResourceType.TOPIC, name)
+        topic = request.broker.topic(name)
+        request.broker.led_partition(topic, part.partition_index)
         if topic.settings.log.compaction is not None and not topic.settings.log.deletes:
             raise ApiError(f"records of {name} are compacted, and not deleted", ErrorCode.POLICY_VIOLATION)
-        log = context.logs.get(TopicPartition(name, part.partition_index))
+        log = request.broker.logs.get(TopicPartition(name, part.partition_index))
         if log is not None:
             start = log.delete_records_before(part.offset)
         elif part.offset in (_HIGH_WATERMARK, 0):

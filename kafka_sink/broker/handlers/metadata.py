@@ -15,12 +15,10 @@ from kafka_sink.broker.cluster.topic_state import (
     too_many_partitions,
     validate_topic_name,
 )
-from kafka_sink.broker.handlers.authorization import cluster_operations, is_allowed, operations, require
 from kafka_sink.broker.handlers.context import (
     ApiRequest,
     BrokerContext,
     api_handler,
-    endpoint_of,
     once,
     stored_together,
 )
@@ -48,40 +46,34 @@ _FIRST_WITH_LOOKUP_BY_ID: Final = 12
 
 
 @api_handler(ApiKey.METADATA, "0-13")
-def metadata(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None:
-    """Metadata (key 3): nodes, topics and leaders; unknown topics are created if both client and broker allow it.
-    Answers with the cluster's metadata and the addresses of the client's listener.
-    """
-    body = request.body
+def metadata(request: ApiRequest[MetadataRequest]) -> None:
+    """Metadata (key 3): nodes, topics and leaders; unknown topics are created if both client and broker allow it."""
+    body, cluster = request.body, request.broker.cluster
     # Version 0 has no null; its empty list selects all topics.
     everything = body.topics is None or (request.version == 0 and not body.topics)
     if everything:
         topics = [
-            _describe(context, topic)
-            for name, topic in context.cluster.topics.items()
-            if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            _describe(request.broker, topic)
+            for name, topic in cluster.topics.items()
+            if request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         ]
     else:
-        create = body.allow_auto_topic_creation and context.config.auto_create_topics_enable
+        create = body.allow_auto_topic_creation and request.broker.config.auto_create_topics_enable
         requested_topics = once(body.topics or (), lambda topic: (topic.name, topic.topic_id))
         names = [topic.name for topic in requested_topics if topic.name is not None and topic.topic_id == ZERO_UUID]
-        refused = _refused(context, request, names, create=create)
-        topics = [_look_up(context, request, topic, refused) for topic in requested_topics]
+        refused = _refused(request, names, create=create)
+        topics = [_look_up(request, topic, refused) for topic in requested_topics]
     if body.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE and topic.name is not None:
-                topic.topic_authorized_operations = operations(context, request, ResourceType.TOPIC, topic.name)
+                topic.topic_authorized_operations = request.operations(ResourceType.TOPIC, topic.name)
     request.respond(
         MetadataResponse(
-            brokers=[
-                MetadataResponseBroker(*broker) for broker in _brokers(context.cluster.image, request.listener_name)
-            ],
-            cluster_id=context.cluster.cluster_id,
-            controller_id=context.cluster.controller_id,
+            brokers=[MetadataResponseBroker(*broker) for broker in _brokers(cluster.image, request.listener_name)],
+            cluster_id=cluster.cluster_id,
+            controller_id=cluster.controller_id,
             topics=topics,
-            cluster_authorized_operations=_operations(
-                context, request, wanted=body.include_cluster_authorized_operations
-            ),
+            cluster_authorized_operations=_operations(request, wanted=body.include_cluster_authorized_operations),
         )
     )
 
@@ -95,8 +87,8 @@ def _brokers(image: ClusterImage, listener_name: str) -> list[tuple[int, str, in
     ]
 
 
-def _operations(context: BrokerContext, request: ApiRequest[Any], *, wanted: bool) -> int:
-    return cluster_operations(context, request) if wanted else NO_AUTHORIZED_OPERATIONS
+def _operations(request: ApiRequest[Any], *, wanted: bool) -> int:
+    return request.operations(ResourceType.CLUSTER) if wanted else NO_AUTHORIZED_OPERATIONS
 
 
 def _replicas(partition: PartitionState, running: frozenset[int]) -> dict[str, Any]:
@@ -110,26 +102,24 @@ def _replicas(partition: PartitionState, running: frozenset[int]) -> dict[str, A
     }
 
 
-def _refused(
-    context: BrokerContext, request: ApiRequest[MetadataRequest], names: Sequence[str], *, create: bool
-) -> dict[str, ApiError]:
+def _refused(request: ApiRequest[MetadataRequest], names: Sequence[str], *, create: bool) -> dict[str, ApiError]:
     """Why topics of *names* are not described. With *create*, those that do not exist are created, in one change."""
-    creates_any = create and is_allowed(context, request, AclOperation.CREATE, ResourceType.CLUSTER)
+    creates_any = create and request.allows(AclOperation.CREATE, ResourceType.CLUSTER)
     refused, missing = {}, []
     for name in names:
         try:
-            require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-            is_created = create and context.cluster.topic(name) is None
+            request.require(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            is_created = create and request.broker.cluster.topic(name) is None
             if is_created and not creates_any:
-                require(context, request, AclOperation.CREATE, ResourceType.TOPIC, name)
+                request.require(AclOperation.CREATE, ResourceType.TOPIC, name)
             validate_topic_name(name)
             if is_created:
                 missing.append(name)
         except ApiError as error:
             refused[name] = error
-    if len(missing) * context.config.num_partitions > MAX_PARTITIONS_PER_REQUEST:
+    if len(missing) * request.broker.config.num_partitions > MAX_PARTITIONS_PER_REQUEST:
         return refused | dict.fromkeys(missing, too_many_partitions())
-    return refused | (_create(context, missing) if missing else {})
+    return refused | (_create(request.broker, missing) if missing else {})
 
 
 def _create(context: BrokerContext, names: Sequence[str]) -> dict[str, ApiError]:
@@ -143,7 +133,6 @@ def _create(context: BrokerContext, names: Sequence[str]) -> dict[str, ApiError]
 
 
 def _look_up(
-    context: BrokerContext,
     request: ApiRequest[MetadataRequest],
     requested_topic: MetadataRequestTopic,
     refused: Mapping[str, ApiError],
@@ -152,26 +141,26 @@ def _look_up(
         if request.version < _FIRST_WITH_LOOKUP_BY_ID:
             # Earlier versions have the field, but no null name in the answer, which an unknown id needs.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=requested_topic.name or "")
-        return _by_id(context, request, requested_topic.topic_id)
+        return _by_id(request, requested_topic.topic_id)
     name = requested_topic.name
     if name in refused:
         return MetadataResponseTopic(error_code=refused[name].code, name=name)
-    topic = context.cluster.topic(name)
+    topic = request.broker.cluster.topic(name)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
-    return _describe(context, topic)
+    return _describe(request.broker, topic)
 
 
-def _by_id(context: BrokerContext, request: ApiRequest[MetadataRequest], topic_id: UUID) -> MetadataResponseTopic:
-    topic = context.cluster.topic_by_id(topic_id)
+def _by_id(request: ApiRequest[MetadataRequest], topic_id: UUID) -> MetadataResponseTopic:
+    topic = request.broker.cluster.topic_by_id(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        request.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
     except ApiError as error:
         # An id is no secret, the name is.
         return MetadataResponseTopic(error_code=error.code, name=None, topic_id=topic_id)
-    return _describe(context, topic)
+    return _describe(request.broker, topic)
 
 
 def _describe(context: BrokerContext, topic: TopicState) -> MetadataResponseTopic:
@@ -196,7 +185,7 @@ Topic = m.DescribeTopicPartitionsResponseTopic
 
 
 @api_handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0")
-def describe_topic_partitions(context: BrokerContext, request: ApiRequest[m.DescribeTopicPartitionsRequest]) -> None:
+def describe_topic_partitions(request: ApiRequest[m.DescribeTopicPartitionsRequest]) -> None:
     """DescribeTopicPartitions (key 75): topics and their partitions, a limited number at a time (KIP-966).
 
     Answers with the topics in the order of their names, from the cursor on, until the limit is reached.
@@ -209,22 +198,22 @@ def describe_topic_partitions(context: BrokerContext, request: ApiRequest[m.Desc
         wrong = [Topic(ErrorCode.INVALID_REQUEST, topic.name) for topic in body.topics]
         request.respond(m.DescribeTopicPartitionsResponse(topics=wrong))
         return
-    names = named or set(context.cluster.topics)
+    names = named or set(request.broker.cluster.topics)
     start, first = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
     room = max(min(body.response_partition_limit, _MOST_PARTITIONS), 1)
     topics: list[Topic] = []
     refused: list[Topic] = []
     cursor: m.Cursor | None = None
     for name in sorted(name for name in names if name >= start):
-        if not is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        if not request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             # Only to those who asked for it, whether it exists or not.
             refused += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)] if named else []
             continue
         if cursor is not None or room == 0:
             cursor = cursor or m.Cursor(name, 0)
             continue
-        topic, missing = _described(context, name, first if name == start else 0, room)
-        topic.topic_authorized_operations = operations(context, request, ResourceType.TOPIC, name)
+        topic, missing = _described(request.broker, name, first if name == start else 0, room)
+        topic.topic_authorized_operations = request.operations(ResourceType.TOPIC, name)
         topics.append(topic)
         room -= len(topic.partitions)
         cursor = None if missing is None else m.Cursor(name, missing)
@@ -260,24 +249,22 @@ _CONTROLLERS: Final = 2
 
 
 @api_handler(ApiKey.DESCRIBE_CLUSTER, "0-2")
-def describe_cluster(context: BrokerContext, request: ApiRequest[m.DescribeClusterRequest]) -> None:
-    """DescribeCluster (key 60): the brokers and their addresses on the client's listener (KIP-700). Answers with the
-    brokers that run.
-    """
+def describe_cluster(request: ApiRequest[m.DescribeClusterRequest]) -> None:
+    """DescribeCluster (key 60): the brokers and their addresses on the client's listener (KIP-700)."""
     kind = request.body.endpoint_type
     if kind != _BROKERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if kind == _CONTROLLERS else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"a broker cannot describe endpoints of type {kind}"
         request.respond(m.DescribeClusterResponse(error_code=code, error_message=message, cluster_id=""))
         return
-    image = context.cluster.image
+    image = request.broker.cluster.image
     request.respond(
         m.DescribeClusterResponse(
             cluster_id=image.cluster_id,
             controller_id=min(image.nodes, default=-1),
             brokers=[m.DescribeClusterBroker(*broker) for broker in _brokers(image, request.listener_name)],
             cluster_authorized_operations=_operations(
-                context, request, wanted=request.body.include_cluster_authorized_operations
+                request, wanted=request.body.include_cluster_authorized_operations
             ),
         )
     )
@@ -288,14 +275,14 @@ _RESOURCES: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSA
 
 
 @api_handler(ApiKey.FIND_COORDINATOR, "0-6")
-def find_coordinator(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest]) -> None:
+def find_coordinator(request: ApiRequest[FindCoordinatorRequest]) -> None:
     """FindCoordinator (key 10): the node that coordinates a group or a transactional id. Answers for each key."""
     body = request.body
     if request.version >= _FIRST_WITH_SEVERAL_KEYS:
         keys = dict.fromkeys(body.coordinator_keys)
-        request.respond(FindCoordinatorResponse(coordinators=[_find(context, request, key) for key in keys]))
+        request.respond(FindCoordinatorResponse(coordinators=[_find(request, key) for key in keys]))
         return
-    coordinator = _find(context, request, body.key)
+    coordinator = _find(request, body.key)
     request.respond(
         FindCoordinatorResponse(
             error_code=coordinator.error_code,
@@ -307,20 +294,20 @@ def find_coordinator(context: BrokerContext, request: ApiRequest[FindCoordinator
     )
 
 
-def _find(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest], key: str) -> Coordinator:
+def _find(request: ApiRequest[FindCoordinatorRequest], key: str) -> Coordinator:
     resource_type = _RESOURCES.get(request.body.key_type)
-    if resource_type is None:
-        message = f"coordinators of type {request.body.key_type} do not exist"
-        return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, message)
     try:
-        require(context, request, AclOperation.DESCRIBE, resource_type, key)
+        if resource_type is None:
+            text = f"coordinators of type {request.body.key_type} do not exist"
+            raise ApiError(text, ErrorCode.INVALID_REQUEST)
+        request.require(AclOperation.DESCRIBE, resource_type, key)
+        node_id = request.broker.cluster.coordinator_for(key)
+        endpoint = request.endpoint_of(node_id)
+        if endpoint is None:
+            text = f"broker {node_id} has no listener {request.listener_name}"
+            raise ApiError(text, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except ApiError as error:
         return Coordinator(key, -1, "", -1, error.code, str(error))
-    node_id = context.cluster.coordinator_for(key)
-    endpoint = endpoint_of(context, node_id, request.listener_name)
-    if endpoint is None:
-        message = f"broker {node_id} has no listener {request.listener_name}"
-        return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     return Coordinator(key, node_id, endpoint.host, endpoint.port, ErrorCode.NONE, None)
 
 
@@ -332,19 +319,17 @@ _FIRST_WITH_NODES: Final = 2
 
 
 @api_handler(ApiKey.DESCRIBE_QUORUM, "0-2")
-def describe_quorum(context: BrokerContext, request: ApiRequest[m.DescribeQuorumRequest]) -> None:
-    """DescribeQuorum (key 55): the one controller of this cluster, and the other nodes as its observers (KIP-595).
-    Answers for the partition of the metadata; every other one has no quorum.
-    """
+def describe_quorum(request: ApiRequest[m.DescribeQuorumRequest]) -> None:
+    """DescribeQuorum (key 55): the one controller of this cluster, and the other nodes as its observers (KIP-595)."""
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+        request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:
         request.respond(m.DescribeQuorumResponse(error_code=error.code, error_message=str(error)))
         return
     named = [(topic.topic_name, [item.partition_index for item in topic.partitions]) for topic in request.body.topics]
     if named == [(_METADATA, [0])]:
-        topics = [m.TopicQuorum(_METADATA, [_quorum(context)])]
-        nodes = [_controller(context, request.listener_name)] if request.version >= _FIRST_WITH_NODES else []
+        topics = [m.TopicQuorum(_METADATA, [_quorum(request.broker)])]
+        nodes = [_controller(request)] if request.version >= _FIRST_WITH_NODES else []
     else:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         nodes = []
@@ -369,7 +354,7 @@ def _quorum(context: BrokerContext) -> m.PartitionQuorum:
     )
 
 
-def _controller(context: BrokerContext, listener: str) -> m.Node:
-    controller = context.cluster.controller_id
-    endpoint = context.cluster.nodes.get(controller, {}).get(listener)
-    return m.Node(controller, [] if endpoint is None else [m.Listener(listener, endpoint.host, endpoint.port)])
+def _controller(request: ApiRequest[m.DescribeQuorumRequest]) -> m.Node:
+    node_id, name = request.broker.cluster.controller_id, request.listener_name
+    endpoint = request.endpoint_of(node_id)
+    return m.Node(node_id, [] if endpoint is None else [m.Listener(name, endpoint.host, endpoint.port)])

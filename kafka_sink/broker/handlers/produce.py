@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
-from kafka_sink.broker.handlers.authorization import is_allowed, permitted_topic, refusal
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
+from kafka_sink.broker.handlers.topics import permitted_topic
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.acl import AclOperation, ResourceType
@@ -24,7 +23,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import produce as m
-from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch, NodeEndpoint
+from kafka_sink.protocol.messages.metadata import LeaderIdAndEpoch
 from kafka_sink.records.batch import BatchHeader, is_transactional
 from kafka_sink.records.validation import validate_batch
 
@@ -35,61 +34,49 @@ _ACKS: Final = (_ALL_ACKS, _NO_ACKS, 1)
 _log: Final = ContextLogger(__name__, "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Writing:
-    """What holds for all batches of a request."""
-
-    acks: int
-    transactional_id: str | None
-    version: int
-
-
 @api_handler(ApiKey.PRODUCE, "3-13")
-def produce(context: BrokerContext, request: ApiRequest[m.ProduceRequest]) -> None:
+def produce(request: ApiRequest[m.ProduceRequest]) -> None:
     """Append all batches, then answer for each partition (with acks=0 there is no answer)."""
     body = request.body
-    refused = _refused_transaction(context, request)
+    refused = _refused_transaction(request)
     topic_data = [] if refused is not None else body.topic_data
-    topics = [_writable_topic(context, request, data) for data in topic_data]
-    writing = _Writing(body.acks, body.transactional_id, request.version)
-    responses = [_produce_topic(context, writing, *each) for each in zip(topic_data, topics, strict=True)]
+    topics = [_writable_topic(request, data) for data in topic_data]
+    responses = [_produce_topic(request, data, topic) for data, topic in zip(topic_data, topics, strict=True)]
     failed = [part for topic in responses for part in topic.partition_responses if part.error_code]
-    now_ms = context.clock.monotonic_ms()
+    now_ms, quota = request.broker.clock.monotonic_ms(), request.broker.producer_quota
     throttle_ms = 0
     if refused is None:
-        throttle_ms = context.producer_quota.record(request.client_id, request.size_in_bytes, now_ms, user=request.user)
+        throttle_ms = quota.record(request.client_id, request.size_in_bytes, now_ms, user=request.user)
     if body.acks == _NO_ACKS and (refused is not None or failed):
         # The client expects no answer; only a closed connection shows the error.
         _log.info("closing a connection of %s: its acks=0 write failed: %s", request.client_id, refused or failed[0])
         request.close_connection()
         return
-    request.throttle(throttle_ms, context.timer, now_ms)
+    request.throttle(throttle_ms, now_ms)
     if body.acks == _NO_ACKS:
         request.respond_nothing()
     elif refused is None:
-        leaders = leaders_named(context, (part.current_leader.leader_id for part in failed), request.listener_name)
-        request.respond(m.ProduceResponse(responses, throttle_ms, [NodeEndpoint(*leader) for leader in leaders]))
+        leaders = leaders_named(request, (part.current_leader.leader_id for part in failed))
+        request.respond(m.ProduceResponse(responses, throttle_ms, leaders))
     else:
         request.refuse(refused)
-    _wake_fetches(context, topics, responses)
+    _wake_fetches(request.broker, topics, responses)
 
 
-def _refused_transaction(context: BrokerContext, request: ApiRequest[m.ProduceRequest]) -> ApiError | None:
+def _refused_transaction(request: ApiRequest[m.ProduceRequest]) -> ApiError | None:
     """The error if the request has batches of transactions and the client may not use its transactional id."""
     body = request.body
     parts = (part.records for topic in body.topic_data for part in topic.partition_data)
     if not any(isinstance(records, memoryview) and is_transactional(records) for records in parts):
         return None
     name = body.transactional_id
-    if name is not None and is_allowed(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+    if name is not None and request.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         return None
-    return refusal(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name or "")
+    return request.refusal(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name or "")
 
 
-def _writable_topic(
-    context: BrokerContext, request: ApiRequest[m.ProduceRequest], data: m.TopicProduceData
-) -> TopicState | ApiError:
-    topic = permitted_topic(context, request, AclOperation.WRITE, data.name, data.topic_id)
+def _writable_topic(request: ApiRequest[m.ProduceRequest], data: m.TopicProduceData) -> TopicState | ApiError:
+    topic = permitted_topic(request, AclOperation.WRITE, data.name, data.topic_id)
     if isinstance(topic, TopicState) and request.body.acks not in _ACKS:
         return ApiError(f"acks {request.body.acks} is not one of 0, 1, -1", ErrorCode.INVALID_REQUIRED_ACKS)
     return topic
@@ -106,7 +93,7 @@ def _wake_fetches(
 
 
 def _produce_topic(
-    context: BrokerContext, writing: _Writing, data: m.TopicProduceData, topic: TopicState | ApiError
+    request: ApiRequest[m.ProduceRequest], data: m.TopicProduceData, topic: TopicState | ApiError
 ) -> m.TopicProduceResponse:
     parts = []
     for partition in data.partition_data:
@@ -114,14 +101,14 @@ def _produce_topic(
             parts.append(m.PartitionProduceResponse(partition.index, topic.code, -1, error_message=str(topic)))
             continue
         try:
-            parts.append(_produce_partition(context, writing, topic, partition))
+            parts.append(_produce_partition(request, topic, partition))
         except ApiError as error:
             part = m.PartitionProduceResponse(partition.index, error.code, -1, error_message=str(error))
             if isinstance(error, InvalidRecordError):
                 part.record_errors = [m.BatchIndexAndErrorMessage(number, str(error)) for number in error.numbers]
-                log = context.logs.get(TopicPartition(topic.name, partition.index))
+                log = request.broker.logs.get(TopicPartition(topic.name, partition.index))
                 part.log_start_offset = log.start_offset if log is not None else 0
-            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and writing.version >= _FIRST_WITH_NEW_LEADER:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= _FIRST_WITH_NEW_LEADER:
                 state = topic.partitions[partition.index]
                 part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
             parts.append(part)
@@ -129,18 +116,19 @@ def _produce_topic(
 
 
 def _produce_partition(
-    context: BrokerContext, writing: _Writing, topic: TopicState, data: m.PartitionProduceData
+    request: ApiRequest[m.ProduceRequest], topic: TopicState, data: m.PartitionProduceData
 ) -> m.PartitionProduceResponse:
+    context = request.broker
     partition = context.led_partition(topic, data.index)
-    if writing.acks == _ALL_ACKS:
+    if request.body.acks == _ALL_ACKS:
         in_sync = sum(replica in context.cluster.nodes for replica in partition.replicas)
         if in_sync < topic.settings.min_insync_replicas:
             raise ApiError(f"{in_sync} replicas are in sync", ErrorCode.NOT_ENOUGH_REPLICAS)
     # Decoding returns a memoryview or None; record sets of several buffers occur only in clients that encode requests.
     assert data.records is None or isinstance(data.records, memoryview)
-    batch, header = validate_batch(data.records, topic.settings.batches, context.clock.wall_ms(), writing.version)
+    batch, header = validate_batch(data.records, topic.settings.batches, context.clock.wall_ms(), request.version)
     log = context.log_of(topic, data.index)
-    with _admitted(context, writing, TopicPartition(topic.name, data.index), log, header) as guard:
+    with _admitted(request, TopicPartition(topic.name, data.index), log, header) as guard:
         appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms(), guard)
     return m.PartitionProduceResponse(
         data.index, ErrorCode.NONE, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
@@ -149,22 +137,23 @@ def _produce_partition(
 
 @contextmanager
 def _admitted(
-    context: BrokerContext, writing: _Writing, partition: TopicPartition, log: PartitionLog, header: BatchHeader
+    request: ApiRequest[m.ProduceRequest], partition: TopicPartition, log: PartitionLog, header: BatchHeader
 ) -> Iterator[VerificationGuard | None]:
     """Verify with the coordinator that a transaction's first batch in *log* belongs to the transaction (KIP-890)."""
     if not header.is_transactional:
         yield None
         return
-    assert writing.transactional_id is not None, "requests with transactional batches and no id are refused"
+    context, transactional_id = request.broker, request.body.transactional_id
+    assert transactional_id is not None, "requests with transactional batches and no id are refused"
     producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-    version = TransactionVersion.V2 if writing.version >= FIRST_PRODUCE_THAT_ADDS else TransactionVersion.V1
+    version = TransactionVersion.V2 if request.version >= FIRST_PRODUCE_THAT_ADDS else TransactionVersion.V1
     now_ms = context.clock.wall_ms()
     guard = log.begin_verification(*producer, header.base_sequence, now_ms, transaction_version=version)
     if guard is None:
         yield None
         return
     try:
-        context.transactions.admit_produce(writing.transactional_id, producer, partition, writing.version)
+        context.transactions.admit_produce(transactional_id, producer, partition, request.version)
         yield guard
     finally:
         log.end_verification(guard)

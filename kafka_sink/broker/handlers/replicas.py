@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import NO_LEADER
-from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -25,26 +24,23 @@ _Asked = tuple[str, m.ReassignablePartition]
 
 
 @api_handler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1")
-def alter_partition_reassignments(
-    context: BrokerContext, request: ApiRequest[m.AlterPartitionReassignmentsRequest]
-) -> None:
+def alter_partition_reassignments(request: ApiRequest[m.AlterPartitionReassignmentsRequest]) -> None:
     """AlterPartitionReassignments (key 45): changes the replicas of partitions, the preferred one first (KIP-455).
 
     Data is stored once and every node can open it, so nothing is copied and a reassignment is complete at once.
-    Reassigns each partition; a failure does not affect the others.
     """
-    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
+    request.require(AclOperation.ALTER, ResourceType.CLUSTER)
     may_grow = request.body.allow_replication_factor_change
 
     def reassign(reassignment: _Asked) -> m.ReassignablePartitionResponse:
-        _reassign(context, *reassignment, may_grow=may_grow)
+        _reassign(request.broker, *reassignment, may_grow=may_grow)
         return m.ReassignablePartitionResponse(reassignment[1].partition_index, ErrorCode.NONE, None)
 
     def refused(reassignment: _Asked, error: ApiError) -> m.ReassignablePartitionResponse:
         return m.ReassignablePartitionResponse(reassignment[1].partition_index, error.code, str(error))
 
     items = [(topic.name, partition) for topic in request.body.topics for partition in topic.partitions]
-    outcomes = iter(stored_together(context, items, reassign, refused))
+    outcomes = iter(stored_together(request.broker, items, reassign, refused))
     responses = [
         m.ReassignableTopicResponse(topic.name, list(islice(outcomes, len(topic.partitions))))
         for topic in request.body.topics
@@ -68,14 +64,10 @@ def _reassign(context: BrokerContext, name: str, target: m.ReassignablePartition
 
 
 @api_handler(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0")
-def list_partition_reassignments(
-    context: BrokerContext, request: ApiRequest[m.ListPartitionReassignmentsRequest]
-) -> None:
-    """ListPartitionReassignments (key 46): none, because each is complete when it is answered (KIP-455). Answers that
-    none is under way.
-    """
+def list_partition_reassignments(request: ApiRequest[m.ListPartitionReassignmentsRequest]) -> None:
+    """ListPartitionReassignments (key 46): none, because each is complete when it is answered (KIP-455)."""
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+        request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
         answer = m.ListPartitionReassignmentsResponse(error_message=None)
     except ApiError as error:
         # As Kafka does: with what was asked for, and nothing known of it.
@@ -94,20 +86,20 @@ _UNCLEAN: Final = 1
 
 
 @api_handler(ApiKey.ELECT_LEADERS, "0-2")
-def elect_leaders(context: BrokerContext, request: ApiRequest[m.ElectLeadersRequest]) -> None:
+def elect_leaders(request: ApiRequest[m.ElectLeadersRequest]) -> None:
     """ElectLeaders (key 43): makes the first replica of partitions the leader (KIP-183).
 
     Unclean elections (KIP-460) are never necessary here: data is stored once, so a running replica takes over at once
     and has all records. Elects a leader for each partition; a failure does not affect the others.
     """
     body = request.body
-    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
+    request.require(AclOperation.ALTER, ResourceType.CLUSTER)
     if body.election_type not in (_PREFERRED, _UNCLEAN):
         request.respond(m.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     if body.topic_partitions is None:
-        topics = {name: range(len(topic.partitions)) for name, topic in context.cluster.topics.items()}
-        results = _elect(context, body.election_type, topics)
+        topics = {name: range(len(topic.partitions)) for name, topic in request.broker.cluster.topics.items()}
+        results = _elect(request.broker, body.election_type, topics)
         for result in results:
             # If the request names no partitions, only those that needed an election are reported.
             result.partition_result = [
@@ -115,7 +107,9 @@ def elect_leaders(context: BrokerContext, request: ApiRequest[m.ElectLeadersRequ
             ]
         results = [result for result in results if result.partition_result]
     else:
-        results = _elect(context, body.election_type, {item.topic: item.partitions for item in body.topic_partitions})
+        results = _elect(
+            request.broker, body.election_type, {item.topic: item.partitions for item in body.topic_partitions}
+        )
     request.respond(m.ElectLeadersResponse(replica_election_results=results))
 
 
@@ -147,12 +141,12 @@ def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
 
 
 @api_handler(ApiKey.DESCRIBE_LOG_DIRS, "1-5")
-def describe_log_dirs(context: BrokerContext, request: ApiRequest[m.DescribeLogDirsRequest]) -> None:
+def describe_log_dirs(request: ApiRequest[m.DescribeLogDirsRequest]) -> None:
     """DescribeLogDirs (key 35): the directory of this broker with the sizes of its partitions (KIP-113, KIP-827).
     Answers with the partitions of which this node has a replica; nodes share one directory.
     """
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+        request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:
         # Kafka names no directory then.
         request.respond(m.DescribeLogDirsResponse(error_code=error.code))
@@ -160,13 +154,13 @@ def describe_log_dirs(context: BrokerContext, request: ApiRequest[m.DescribeLogD
     named = request.body.topics
     wanted = None if named is None else {(item.topic, index) for item in named for index in item.partitions}
     topics: dict[str, list[m.DescribeLogDirsPartition]] = defaultdict(list)
-    for name, topic in sorted(context.cluster.topics.items()):
+    for name, topic in sorted(request.broker.cluster.topics.items()):
         for index, partition in enumerate(topic.partitions):
-            if context.node_id in partition.replicas and (wanted is None or (name, index) in wanted):
-                log = context.logs.get(TopicPartition(name, index))
+            if request.broker.node_id in partition.replicas and (wanted is None or (name, index) in wanted):
+                log = request.broker.logs.get(TopicPartition(name, index))
                 size = 0 if log is None else log.size
                 topics[name].append(m.DescribeLogDirsPartition(index, size, offset_lag=0, is_future_key=False))
-    directory = context.logs.directory
+    directory = request.broker.logs.directory
     try:
         total, _, usable = shutil.disk_usage(directory)
     except OSError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import MAX_PARTITIONS_PER_REQUEST, TopicState, too_many_partitions
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.delays import DelayedOperationPurgatory
-from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require, without_name
 from kafka_sink.broker.handlers.context import (
     ApiRequest,
     BrokerContext,
@@ -28,32 +28,64 @@ from kafka_sink.protocol.schema import ZERO_UUID
 
 #: Source of a setting in the answer: topic-level.
 _TOPIC_CONFIG: Final = 1
+#: First versions of Produce and of Fetch with topic ids.
+_FIRST_WITH_TOPIC_IDS: Final = 13
+
+
+def asked_topic(request: ApiRequest[Any], name: str, topic_id: UUID) -> TopicState | ApiError:
+    """The topic with *topic_id*, in versions without ids with *name*, or the error that there is none: of Produce and
+    of Fetch, which name topics, or in later versions have their ids (KIP-516)."""
+    by_id = request.version >= _FIRST_WITH_TOPIC_IDS
+    cluster = request.broker.cluster
+    topic = cluster.topic_by_id(topic_id) if by_id else cluster.topic(name)
+    code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return topic or ApiError("there is no such topic", code)
+
+
+def permitted_topic(
+    request: ApiRequest[Any], operation: AclOperation, name: str, topic_id: UUID
+) -> TopicState | ApiError:
+    """As :func:`asked_topic`, or the error that the client may not do *operation* on it.
+
+    An id that does not exist needs no permission.
+    """
+    topic = asked_topic(request, name, topic_id)
+    known = topic.name if isinstance(topic, TopicState) else name
+    if isinstance(topic, ApiError) and topic.code is ErrorCode.UNKNOWN_TOPIC_ID:
+        return topic
+    if request.allows(operation, ResourceType.TOPIC, known):
+        return topic
+    refused = request.refusal(operation, ResourceType.TOPIC, known)
+    return refused if known == name else without_name(operation)
+
+
+def without_name(operation: AclOperation) -> ApiError:
+    """The error for a client that asked with a topic's id, which is no secret as its name is."""
+    return ApiError(f"{operation.name} on this topic is not allowed", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 @api_handler(ApiKey.CREATE_TOPICS, "2-7")
-def create_topics(context: BrokerContext, request: ApiRequest[m.CreateTopicsRequest]) -> None:
-    """CreateTopics (key 19). Any node handles it, because the nodes share the cluster's state. Creates (or only
-    validate) each topic; a failure does not affect the others.
-    """
+def create_topics(request: ApiRequest[m.CreateTopicsRequest]) -> None:
+    """CreateTopics (key 19): creates topics, or only validates the request."""
     body = request.body
     times_named = Counter(topic.name for topic in body.topics)
-    is_too_much = sum(_partitions(context, topic) for topic in body.topics) > MAX_PARTITIONS_PER_REQUEST
-    creates_any = is_allowed(context, request, AclOperation.CREATE, ResourceType.CLUSTER)
+    is_too_much = sum(_partitions(request.broker, topic) for topic in body.topics) > MAX_PARTITIONS_PER_REQUEST
+    creates_any = request.allows(AclOperation.CREATE, ResourceType.CLUSTER)
 
     def create(topic: m.CreatableTopic) -> m.CreatableTopicResult:
         if times_named[topic.name] > 1:
             raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
         if not creates_any:
-            require(context, request, AclOperation.CREATE, ResourceType.TOPIC, topic.name)
+            request.require(AclOperation.CREATE, ResourceType.TOPIC, topic.name)
         if is_too_much:
             raise too_many_partitions()
-        return _create(context, request, topic, validate_only=body.validate_only)
+        return _create(request, topic, validate_only=body.validate_only)
 
     def refused(topic: m.CreatableTopic, error: ApiError) -> m.CreatableTopicResult:
         return m.CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error))
 
     topics = once(body.topics, lambda topic: topic.name)
-    request.respond(m.CreateTopicsResponse(topics=stored_together(context, topics, create, refused)))
+    request.respond(m.CreateTopicsResponse(topics=stored_together(request.broker, topics, create, refused)))
 
 
 def _partitions(context: BrokerContext, topic: m.CreatableTopic) -> int:
@@ -63,7 +95,7 @@ def _partitions(context: BrokerContext, topic: m.CreatableTopic) -> int:
 
 
 def _create(
-    context: BrokerContext, request: ApiRequest[m.CreateTopicsRequest], topic: m.CreatableTopic, *, validate_only: bool
+    request: ApiRequest[m.CreateTopicsRequest], topic: m.CreatableTopic, *, validate_only: bool
 ) -> m.CreatableTopicResult:
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     without_value = sorted({config.name for config in topic.configs} - configs.keys())
@@ -71,8 +103,8 @@ def _create(
         raise ApiError(f"settings without a value: {', '.join(without_value)}", ErrorCode.INVALID_CONFIG)
     assignment = _assignment(topic) if topic.assignments else None
     counts = topic.num_partitions, topic.replication_factor
-    created = context.cluster.create_topic(topic.name, *counts, configs, assignment, validate_only=validate_only)
-    if not is_allowed(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+    created = request.broker.cluster.create_topic(topic.name, *counts, configs, assignment, validate_only=validate_only)
+    if not request.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
         # The counts belong to the settings, which the client may not see.
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return m.CreatableTopicResult(topic.name, created.topic_id, ErrorCode.NONE, topic_config_error_code=hidden)
@@ -99,18 +131,16 @@ def _assignment(topic: m.CreatableTopic) -> list[list[int]]:
 
 
 @api_handler(ApiKey.CREATE_PARTITIONS, "0-3")
-def create_partitions(context: BrokerContext, request: ApiRequest[m.CreatePartitionsRequest]) -> None:
-    """CreatePartitions (key 37): adds partitions to existing topics (KIP-195). Adds partitions to each topic (or only
-    validate the request); a failure does not affect the others.
-    """
+def create_partitions(request: ApiRequest[m.CreatePartitionsRequest]) -> None:
+    """CreatePartitions (key 37): adds partitions to existing topics (KIP-195)."""
     body = request.body
     times_named = Counter(topic.name for topic in body.topics)
 
     def add(topic: m.CreatePartitionsTopic) -> m.CreatePartitionsTopicResult:
         if times_named[topic.name] > 1:
             raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
-        require(context, request, AclOperation.ALTER, ResourceType.TOPIC, topic.name)
-        context.cluster.add_partitions(
+        request.require(AclOperation.ALTER, ResourceType.TOPIC, topic.name)
+        request.broker.cluster.add_partitions(
             topic.name, topic.count, _added_assignment(topic), validate_only=body.validate_only
         )
         return m.CreatePartitionsTopicResult(topic.name, ErrorCode.NONE, None)
@@ -119,7 +149,7 @@ def create_partitions(context: BrokerContext, request: ApiRequest[m.CreatePartit
         return m.CreatePartitionsTopicResult(topic.name, error.code, str(error))
 
     topics = once(body.topics, lambda topic: topic.name)
-    request.respond(m.CreatePartitionsResponse(results=stored_together(context, topics, add, refused)))
+    request.respond(m.CreatePartitionsResponse(results=stored_together(request.broker, topics, add, refused)))
 
 
 def _added_assignment(topic: m.CreatePartitionsTopic) -> list[list[int]] | None:
@@ -130,10 +160,8 @@ _FIRST_WITH_IDS: Final = 6
 
 
 @api_handler(ApiKey.DELETE_TOPICS, "1-6")
-def delete_topics(context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest]) -> None:
-    """DeleteTopics (key 20): deletes topics and their data; version 6 and up support topic ids. Deletes each topic; a
-    failure does not affect the others.
-    """
+def delete_topics(request: ApiRequest[m.DeleteTopicsRequest]) -> None:
+    """DeleteTopics (key 20): deletes topics and their data; version 6 and up support topic ids."""
     body = request.body
     topics = (
         body.topics if request.version >= _FIRST_WITH_IDS else [m.DeleteTopicState(name) for name in body.topic_names]
@@ -145,10 +173,10 @@ def delete_topics(context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequ
         try:
             if number > 1:
                 raise ApiError(f"the request names the topic {number} times", ErrorCode.INVALID_REQUEST)
-            results.append(_deletable(context, request, topic))
+            results.append(_deletable(request, topic))
         except ApiError as error:
             results.append(_not_deleted(topic, error))
-    outcomes = _delete(context, [name for name in results if isinstance(name, str)])
+    outcomes = _delete(request.broker, [name for name in results if isinstance(name, str)])
     request.respond(
         m.DeleteTopicsResponse(responses=[outcomes[each] if isinstance(each, str) else each for each in results])
     )
@@ -158,21 +186,19 @@ def _not_deleted(topic: m.DeleteTopicState, error: ApiError) -> m.DeletableTopic
     return m.DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error))
 
 
-def _deletable(
-    context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest], topic: m.DeleteTopicState
-) -> m.DeletableTopicResult | str:
+def _deletable(request: ApiRequest[m.DeleteTopicsRequest], topic: m.DeleteTopicState) -> m.DeletableTopicResult | str:
     """The name of the topic, or the answer to a client that may not delete it."""
     name = topic.name
     if (name is None) == (topic.topic_id == ZERO_UUID):
         raise ApiError("a topic is identified either by its name or by its id", ErrorCode.INVALID_REQUEST)
     if name is None:
-        state = context.cluster.topic_by_id(topic.topic_id)
+        state = request.broker.cluster.topic_by_id(topic.topic_id)
         if state is None:
             raise ApiError("no topic has this id", ErrorCode.UNKNOWN_TOPIC_ID)
         name = state.name
-    refused = _refusal(context, request, name)
+    refused = _refusal(request, name)
     if refused is not None:
-        if topic.name is None and not is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        if topic.name is None and not request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return _not_deleted(topic, without_name(AclOperation.DELETE))
         return m.DeletableTopicResult(name, topic.topic_id, refused.code, str(refused))
     return name
@@ -213,17 +239,15 @@ def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, m.Deletab
     }
 
 
-def _refusal(context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest], name: str) -> ApiError | None:
+def _refusal(request: ApiRequest[m.DeleteTopicsRequest], name: str) -> ApiError | None:
     """The error for a client that may not delete a topic.
 
     Whoever may delete anything may also find out that it does not exist, and a client that may only describe it, too.
     """
-    if is_allowed(context, request, AclOperation.DELETE, ResourceType.CLUSTER) or is_allowed(
-        context, request, AclOperation.DELETE, ResourceType.TOPIC, name
+    if request.allows(AclOperation.DELETE, ResourceType.CLUSTER) or request.allows(
+        AclOperation.DELETE, ResourceType.TOPIC, name
     ):
         return None
-    if context.cluster.topic(name) is None and is_allowed(
-        context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name
-    ):
+    if request.broker.cluster.topic(name) is None and request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         return None
-    return refusal(request, AclOperation.DELETE, ResourceType.TOPIC, name)
+    return request.refusal(AclOperation.DELETE, ResourceType.TOPIC, name)

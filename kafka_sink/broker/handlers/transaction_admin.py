@@ -7,7 +7,6 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.consumer_groups import full_matches
 from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata, TransactionState
-from kafka_sink.broker.handlers.authorization import is_allowed, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -18,14 +17,12 @@ from kafka_sink.records.control import EndTransactionMarker
 
 
 @api_handler(ApiKey.DESCRIBE_PRODUCERS, "0")
-def describe_producers(context: BrokerContext, request: ApiRequest[m.DescribeProducersRequest]) -> None:
-    """DescribeProducers (key 61): the producers of a partition, and the start offsets of their transactions (KIP-664).
-    Answers for each partition.
-    """
+def describe_producers(request: ApiRequest[m.DescribeProducersRequest]) -> None:
+    """DescribeProducers (key 61): the producers of a partition and the start of their transactions (KIP-664)."""
     request.respond(
         m.DescribeProducersResponse(
             topics=[
-                m.TopicResponse(name, [_describe(context, request, name, index) for index in indexes])
+                m.TopicResponse(name, [_describe(request, name, index) for index in indexes])
                 for name, indexes in _asked(request.body).items()
             ]
         )
@@ -40,15 +37,13 @@ def _asked(body: m.DescribeProducersRequest) -> dict[str, dict[int, None]]:
     return by_topic
 
 
-def _describe(
-    context: BrokerContext, request: ApiRequest[m.DescribeProducersRequest], name: str, index: int
-) -> m.PartitionResponse:
+def _describe(request: ApiRequest[m.DescribeProducersRequest], name: str, index: int) -> m.PartitionResponse:
     try:
-        require(context, request, AclOperation.READ, ResourceType.TOPIC, name)
-        context.led_partition(context.topic(name), index)
+        request.require(AclOperation.READ, ResourceType.TOPIC, name)
+        request.broker.led_partition(request.broker.topic(name), index)
     except ApiError as error:
         return m.PartitionResponse(index, error.code, str(error))
-    log = context.logs.get(TopicPartition(name, index))
+    log = request.broker.logs.get(TopicPartition(name, index))
     producers = log.producers() if log is not None else {}
     return m.PartitionResponse(
         index,
@@ -72,16 +67,15 @@ _KNOWN_STATES: Final = frozenset(TransactionState)
 
 
 @api_handler(ApiKey.LIST_TRANSACTIONS, "0-2")
-def list_transactions(context: BrokerContext, request: ApiRequest[m.ListTransactionsRequest]) -> None:
-    """ListTransactions (key 66): the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152). Answers
-    with the ids that match all filters.
-    """
+def list_transactions(request: ApiRequest[m.ListTransactionsRequest]) -> None:
+    """ListTransactions (key 66): the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152)."""
     body = request.body
-    now_ms = context.clock.wall_ms()
+    now_ms = request.broker.clock.wall_ms()
     transactions = [
         each
-        for each in context.transactions.all()
-        if _passes(each, body, now_ms) and context.cluster.coordinator_for(each.transactional_id) == context.node_id
+        for each in request.broker.transactions.all()
+        if _passes(each, body, now_ms)
+        and request.broker.cluster.coordinator_for(each.transactional_id) == request.broker.node_id
     ]
     if body.transactional_id_pattern:
         try:
@@ -93,7 +87,7 @@ def list_transactions(context: BrokerContext, request: ApiRequest[m.ListTransact
     transactions = [
         each
         for each in transactions
-        if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+        if request.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
     ]
     states = [m.ListedTransaction(each.transactional_id, each.producer_id, each.state) for each in transactions]
     unknown = [state for state in body.state_filters if state not in _KNOWN_STATES]
@@ -109,18 +103,16 @@ def _passes(metadata: TransactionMetadata, body: m.ListTransactionsRequest, now_
 
 
 @api_handler(ApiKey.DESCRIBE_TRANSACTIONS, "0")
-def describe_transactions(context: BrokerContext, request: ApiRequest[m.DescribeTransactionsRequest]) -> None:
+def describe_transactions(request: ApiRequest[m.DescribeTransactionsRequest]) -> None:
     """DescribeTransactions (key 65): the coordinator's state of transactional ids (KIP-664). Answers for each id."""
-    states = [_transaction(context, request, each) for each in dict.fromkeys(request.body.transactional_ids)]
+    states = [_transaction(request, each) for each in dict.fromkeys(request.body.transactional_ids)]
     request.respond(m.DescribeTransactionsResponse(transaction_states=states))
 
 
-def _transaction(
-    context: BrokerContext, request: ApiRequest[m.DescribeTransactionsRequest], transactional_id: str
-) -> m.TransactionState:
+def _transaction(request: ApiRequest[m.DescribeTransactionsRequest], transactional_id: str) -> m.TransactionState:
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        metadata = context.transactions_for(transactional_id).find(transactional_id)
+        request.require(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        metadata = request.broker.transactions_for(transactional_id).find(transactional_id)
     except ApiError as error:
         return m.TransactionState(error.code, transactional_id)
     if metadata is None:
@@ -136,7 +128,7 @@ def _transaction(
         [
             topic
             for topic in _topics(metadata)
-            if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+            if request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
         ],
     )
 
@@ -147,15 +139,15 @@ def _topics(metadata: TransactionMetadata) -> list[m.TopicData]:
 
 
 @api_handler(ApiKey.WRITE_TXN_MARKERS, "1-2")
-def write_txn_markers(context: BrokerContext, request: ApiRequest[m.WriteTxnMarkersRequest]) -> None:
+def write_txn_markers(request: ApiRequest[m.WriteTxnMarkersRequest]) -> None:
     """WriteTxnMarkers (key 27): the outcome of transactions, for partitions that this node leads.
 
     Brokers send it to each other; operators use it to end a transaction that no coordinator has any longer (KIP-664).
     Writes all valid markers, and answers for each partition.
     """
-    if not is_allowed(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
-        require(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    results = [_write(context, marker) for marker in request.body.markers]
+    if not request.allows(AclOperation.ALTER, ResourceType.CLUSTER):
+        request.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    results = [_write(request.broker, marker) for marker in request.body.markers]
     request.respond(m.WriteTxnMarkersResponse(markers=results))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from kafka_sink.broker.coordinator.transaction_state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -37,16 +36,24 @@ def _code(request: ApiRequest[Any], error: ApiError) -> ErrorCode:
     return error.code
 
 
+def _outcome(request: ApiRequest[Any], act: Callable[[], None]) -> ErrorCode:
+    try:
+        act()
+    except ApiError as error:
+        return _code(request, error)
+    return ErrorCode.NONE
+
+
 @api_handler(ApiKey.INIT_PRODUCER_ID, "0-6")
-def init_producer_id(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> None:
+def init_producer_id(request: ApiRequest[InitProducerIdRequest]) -> None:
     """InitProducerId (key 22): allocates a producer id and an epoch. Ids are never reused, even after a restart.
 
     With a transactional id the coordinator assigns the producer id of that id and fences its previous producer (KIP-98,
     KIP-360). In version 6 it may ask for transactions that never time out (KIP-939); brokers offer that version only
-    with unstable.api.versions.enable. Answers with an id and an epoch.
+    with unstable.api.versions.enable.
     """
     try:
-        producer = _init(context, request)
+        producer = _init(request)
     except ApiError as error:
         failed = InitProducerIdResponse(error_code=_code(request, error), producer_epoch=NO_PRODUCER_EPOCH)
         request.respond(failed)
@@ -54,19 +61,19 @@ def init_producer_id(context: BrokerContext, request: ApiRequest[InitProducerIdR
     request.respond(InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch))
 
 
-def _init(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> ProducerIdAndEpoch:
+def _init(request: ApiRequest[InitProducerIdRequest]) -> ProducerIdAndEpoch:
     body = request.body
     if body.transactional_id is not None:
-        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
-        _require_two_phase(context, request, body.transactional_id)
-    elif not _may_write_idempotently(context, request):
-        raise refusal(request, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+        request.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        _require_two_phase(request, body.transactional_id)
+    elif not _may_write_idempotently(request):
+        raise request.refusal(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
     expected = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
         raise ApiError("a producer must have both an id and an epoch, or neither", ErrorCode.INVALID_REQUEST)
     if body.transactional_id is None:
-        return _new_id(context)
-    return context.transactions_for(body.transactional_id).init_producer_id(
+        return _new_id(request.broker)
+    return request.broker.transactions_for(body.transactional_id).init_producer_id(
         body.transactional_id,
         body.transaction_timeout_ms,
         None if expected.producer_id == NO_PRODUCER_ID else expected,
@@ -74,13 +81,11 @@ def _init(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) ->
     )
 
 
-def _require_two_phase(
-    context: BrokerContext, request: ApiRequest[InitProducerIdRequest], transactional_id: str
-) -> None:
+def _require_two_phase(request: ApiRequest[InitProducerIdRequest], transactional_id: str) -> None:
     """:raises ApiError: if the request wants what only two-phase commit has, and may not have it."""
     if request.body.enable2_pc:
-        require(context, request, AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        if not context.config.transaction_two_phase_commit_enable:
+        request.require(AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        if not request.broker.config.transaction_two_phase_commit_enable:
             # As Kafka: the code of a missing permission.
             text = "transaction.two.phase.commit.enable is false"
             raise ApiError(text, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -88,10 +93,12 @@ def _require_two_phase(
         raise ApiError("an open transaction cannot be kept", ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _may_write_idempotently(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> bool:
+def _may_write_idempotently(request: ApiRequest[InitProducerIdRequest]) -> bool:
     """Whoever may write to any topic may write idempotently (KIP-679)."""
-    return is_allowed(context, request, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or (
-        context.authorizer.allows_any(request.principal, request.client_address, AclOperation.WRITE, ResourceType.TOPIC)
+    return request.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or (
+        request.broker.authorizer.allows_any(
+            request.principal, request.client_address, AclOperation.WRITE, ResourceType.TOPIC
+        )
     )
 
 
@@ -107,49 +114,47 @@ _FIRST_OF_BROKERS: Final = 4
 
 
 @api_handler(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5")
-def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[m.AddPartitionsToTxnRequest]) -> None:
+def add_partitions_to_txn(request: ApiRequest[m.AddPartitionsToTxnRequest]) -> None:
     """AddPartitionsToTxn (key 24): adds partitions to a transaction before it writes to them.
 
     Clients use versions up to 3, for one transaction. Versions 4 and up are for brokers, which send several
-    transactions and may only verify whether the partitions are part of them already (KIP-890). Answers for each
-    transaction and each of its partitions.
+    transactions and may only verify whether the partitions are part of them already (KIP-890).
     """
     body = request.body
     if request.version >= _FIRST_OF_BROKERS:
-        require(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        results = [_handle_transaction(context, request, transaction) for transaction in body.transactions]
+        request.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        results = [_handle_transaction(request, transaction) for transaction in body.transactions]
         request.respond(m.AddPartitionsToTxnResponse(results_by_transaction=results))
         return
     transactional_id, requested_topics = body.v3_and_below_transactional_id, body.v3_and_below_topics
-    require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    request.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
 
     def add(partitions: frozenset[TopicPartition]) -> None:
-        transactions = context.transactions_for(transactional_id)
+        transactions = request.broker.transactions_for(transactional_id)
         transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V1)
 
     names = {topic.name for topic in requested_topics}
-    allowed = {name for name in names if is_allowed(context, request, AclOperation.WRITE, ResourceType.TOPIC, name)}
-    topics = _add_known(context, request, requested_topics, add, allowed)
+    allowed = {name for name in names if request.allows(AclOperation.WRITE, ResourceType.TOPIC, name)}
+    topics = _add_known(request, requested_topics, add, allowed)
     request.respond(m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
 
 
 def _handle_transaction(
-    context: BrokerContext,
     request: ApiRequest[m.AddPartitionsToTxnRequest],
     transaction: m.AddPartitionsToTxnTransaction,
 ) -> m.AddPartitionsToTxnResult:
     transactional_id = transaction.transactional_id
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        return m.AddPartitionsToTxnResult(transactional_id, _verify(context, transaction, producer))
+        return m.AddPartitionsToTxnResult(transactional_id, _verify(request.broker, transaction, producer))
 
     def add(partitions: frozenset[TopicPartition]) -> None:
-        transactions = context.transactions_for(transactional_id)
+        transactions = request.broker.transactions_for(transactional_id)
         transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V2)
 
     allowed = {topic.name for topic in transaction.topics}
-    topics = _add_known(context, request, transaction.topics, add, allowed)
+    topics = _add_known(request, transaction.topics, add, allowed)
     return m.AddPartitionsToTxnResult(transactional_id, topics)
 
 
@@ -170,7 +175,6 @@ def _verify(
 
 
 def _add_known(
-    context: BrokerContext,
     request: ApiRequest[m.AddPartitionsToTxnRequest],
     topics: Sequence[m.AddPartitionsToTxnTopic],
     add: Callable[[frozenset[TopicPartition]], None],
@@ -182,15 +186,11 @@ def _add_known(
         if partition.topic in allowed
         else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for partition in _partitions(topics)
-        if partition.topic not in allowed or not context.has_partition(partition)
+        if partition.topic not in allowed or not request.broker.has_partition(partition)
     }
     if refused:
         return _results(topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
-    code = ErrorCode.NONE
-    try:
-        add(frozenset(_partitions(topics)))
-    except ApiError as error:
-        code = _code(request, error)
+    code = _outcome(request, lambda: add(frozenset(_partitions(topics))))
     return _results(topics, lambda partition: code)
 
 
@@ -214,40 +214,36 @@ def _results(
 
 
 @api_handler(ApiKey.ADD_OFFSETS_TO_TXN, "0-4")
-def add_offsets_to_txn(context: BrokerContext, request: ApiRequest[m.AddOffsetsToTxnRequest]) -> None:
-    """AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction (KIP-98). Adds the group's offsets as a
-    participant.
-    """
+def add_offsets_to_txn(request: ApiRequest[m.AddOffsetsToTxnRequest]) -> None:
+    """AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction (KIP-98)."""
     body = request.body
     producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
-    code = ErrorCode.NONE
-    try:
-        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
-        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
-        transactions = context.transactions_for(body.transactional_id)
+
+    def add() -> None:
+        request.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        request.require(AclOperation.READ, ResourceType.GROUP, body.group_id)
+        transactions = request.broker.transactions_for(body.transactional_id)
         groups = frozenset({body.group_id})
         transactions.add_partitions(body.transactional_id, producer, frozenset(), TransactionVersion.V1, groups=groups)
-    except ApiError as error:
-        code = _code(request, error)
-    request.respond(m.AddOffsetsToTxnResponse(error_code=code))
+
+    request.respond(m.AddOffsetsToTxnResponse(error_code=_outcome(request, add)))
 
 
 _FIRST_WITH_EPOCH_BUMP: Final = 5
 
 
 @api_handler(ApiKey.END_TXN, "0-5")
-def end_txn(context: BrokerContext, request: ApiRequest[m.EndTxnRequest]) -> None:
+def end_txn(request: ApiRequest[m.EndTxnRequest]) -> None:
     """EndTxn (key 26): commits or aborts a transaction.
 
     The answer means that the outcome is decided permanently; markers are written after it. Version 5 is for
-    transactions with an epoch each (KIP-890), and returns the next epoch. Decides the outcome, answers, and writes the
-    markers.
+    transactions with an epoch each (KIP-890), and returns the next epoch.
     """
     body = request.body
     bumps = request.version >= _FIRST_WITH_EPOCH_BUMP
     try:
-        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
-        after = context.transactions_for(body.transactional_id).end_transaction(
+        request.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        after = request.broker.transactions_for(body.transactional_id).end_transaction(
             body.transactional_id,
             ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
             TransactionVersion.V2 if bumps else TransactionVersion.V1,
@@ -257,4 +253,4 @@ def end_txn(context: BrokerContext, request: ApiRequest[m.EndTxnRequest]) -> Non
         request.respond(m.EndTxnResponse(error_code=_code(request, error)))
         return
     request.respond(m.EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.epoch))
-    context.transactions.write_markers(body.transactional_id)
+    request.broker.transactions.write_markers(body.transactional_id)

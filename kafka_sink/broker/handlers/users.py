@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, TypeAlias
 
-from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import (
     ApiRequest,
     BrokerContext,
@@ -57,19 +56,19 @@ def without_authorizer() -> ApiError:
 
 
 @api_handler(ApiKey.CREATE_ACLS, "1-3")
-def create_acls(context: BrokerContext, request: ApiRequest[m.CreateAclsRequest]) -> None:
-    """CreateAcls (key 30): adds ACLs (KIP-11, KIP-290). Any node handles it: the nodes share the cluster's state. Adds
-    the valid ACLs at once; an invalid one does not affect the others.
-    """
+def create_acls(request: ApiRequest[m.CreateAclsRequest]) -> None:
+    """CreateAcls (key 30): adds ACLs (KIP-11, KIP-290)."""
     if not all(map(is_readable, request.body.creations)):
         request.close_connection()
         return
-    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
+    request.require(AclOperation.ALTER, ResourceType.CLUSTER)
     acls = [binding_of(creation, creation) for creation in request.body.creations]
-    refusals = [_acl_problem(context, acl) for acl in acls]
+    refusals = [_acl_problem(request.broker, acl) for acl in acls]
     try:
         with storage_errors("could not store the ACLs"):
-            context.cluster.create_acls([acl for acl, error in zip(acls, refusals, strict=True) if error is None])
+            request.broker.cluster.create_acls(
+                [acl for acl, error in zip(acls, refusals, strict=True) if error is None]
+            )
     except ApiError as error:
         refusals = [each or error for each in refusals]
     request.respond(
@@ -95,19 +94,17 @@ def _acl_problem(context: BrokerContext, acl: AclBinding) -> ApiError | None:
 
 
 @api_handler(ApiKey.DESCRIBE_ACLS, "1-3")
-def describe_acls(context: BrokerContext, request: ApiRequest[m.DescribeAclsRequest]) -> None:
-    """DescribeAcls (key 29): the ACLs that match a filter, by resource pattern (KIP-140, KIP-290). Answers with all
-    ACLs that match.
-    """
+def describe_acls(request: ApiRequest[m.DescribeAclsRequest]) -> None:
+    """DescribeAcls (key 29): the ACLs that match a filter, by resource pattern (KIP-140, KIP-290)."""
     if not is_readable(request.body):
         request.close_connection()
         return
-    require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
-    if not context.authorizer.is_enabled:
+    request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    if not request.broker.authorizer.is_enabled:
         raise without_authorizer()
     wanted = filter_of(request.body)
     resources: dict[tuple[int, str, int], m.DescribeAclsResource] = {}
-    for acl in filter(wanted.matches, context.cluster.image.acls.acls):
+    for acl in filter(wanted.matches, request.broker.cluster.image.acls.acls):
         key = acl.resource_type, acl.resource_name, acl.pattern_type
         resource = resources.setdefault(key, m.DescribeAclsResource(*key))
         resource.acls.append(m.AclDescription(acl.principal, acl.host, acl.operation, acl.permission_type))
@@ -117,27 +114,25 @@ def describe_acls(context: BrokerContext, request: ApiRequest[m.DescribeAclsRequ
 
 
 @api_handler(ApiKey.DELETE_ACLS, "1-3")
-def delete_acls(context: BrokerContext, request: ApiRequest[m.DeleteAclsRequest]) -> None:
-    """DeleteAcls (key 31): deletes the ACLs that match filters (KIP-140, KIP-290). Deletes the ACLs that match each
-    filter; a failure does not affect the others.
-    """
+def delete_acls(request: ApiRequest[m.DeleteAclsRequest]) -> None:
+    """DeleteAcls (key 31): deletes the ACLs that match filters (KIP-140, KIP-290)."""
     if not all(map(is_readable, request.body.filters)):
         request.close_connection()
         return
-    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
+    request.require(AclOperation.ALTER, ResourceType.CLUSTER)
 
     def delete(acl_filter: m.DeleteAclsFilter) -> m.DeleteAclsFilterResult:
         wanted = filter_of(acl_filter)
-        if not context.authorizer.is_enabled:
+        if not request.broker.authorizer.is_enabled:
             raise without_authorizer()
         validate_filter(wanted)
-        deleted = context.cluster.delete_acls(wanted)
+        deleted = request.broker.cluster.delete_acls(wanted)
         return m.DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(deletion_of, deleted)))
 
     def refused(acl_filter: m.DeleteAclsFilter, error: ApiError) -> m.DeleteAclsFilterResult:
         return m.DeleteAclsFilterResult(error.code, str(error), [])
 
-    results = stored_together(context, request.body.filters, delete, refused)
+    results = stored_together(request.broker, request.body.filters, delete, refused)
     request.respond(m.DeleteAclsResponse(filter_results=results))
 
 
@@ -148,9 +143,7 @@ _MAX_ITERATIONS: Final = 16_384
 
 
 @api_handler(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0")
-def alter_user_scram_credentials(
-    context: BrokerContext, request: ApiRequest[scram.AlterUserScramCredentialsRequest]
-) -> None:
+def alter_user_scram_credentials(request: ApiRequest[scram.AlterUserScramCredentialsRequest]) -> None:
     """AlterUserScramCredentials (key 51): users of SCRAM are made, changed and deleted while the cluster runs; a
     failure does not affect the others.
 
@@ -161,21 +154,21 @@ def alter_user_scram_credentials(
     times = Counter(change.name for change in changes)
 
     def alter(change: _Change) -> scram.AlterUserScramCredentialsResult:
-        require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
+        request.require(AclOperation.ALTER, ResourceType.CLUSTER)
         key = _mechanism(change), change.name
         credential = _credential(key[0], change) if isinstance(change, scram.ScramCredentialUpsertion) else None
         if credential is None:
-            _require_deletable(context, key)
+            _require_deletable(request.broker, key)
         if times[change.name] > 1:
             text = f"the credential of user {change.name!r} cannot be altered twice in one request"
             raise ApiError(text, ErrorCode.DUPLICATE_RESOURCE)
-        context.cluster.alter_scram_users({key: credential})
+        request.broker.cluster.alter_scram_users({key: credential})
         return scram.AlterUserScramCredentialsResult(change.name, ErrorCode.NONE, None)
 
     def refused(change: _Change, error: ApiError) -> scram.AlterUserScramCredentialsResult:
         return scram.AlterUserScramCredentialsResult(change.name, error.code, str(error))
 
-    results = stored_together(context, once(changes, lambda change: change.name), alter, refused)
+    results = stored_together(request.broker, once(changes, lambda change: change.name), alter, refused)
     request.respond(scram.AlterUserScramCredentialsResponse(results=results))
 
 
@@ -206,14 +199,10 @@ def _require_deletable(context: BrokerContext, key: tuple[str, str]) -> None:
 
 
 @api_handler(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0")
-def describe_user_scram_credentials(
-    context: BrokerContext, request: ApiRequest[scram.DescribeUserScramCredentialsRequest]
-) -> None:
-    """DescribeUserScramCredentials (key 50): users of SCRAM, those of the configuration too. Answers with the
-    mechanisms of each user, and never with keys.
-    """
+def describe_user_scram_credentials(request: ApiRequest[scram.DescribeUserScramCredentialsRequest]) -> None:
+    """DescribeUserScramCredentials (key 50): SCRAM users, those of the configuration too, and never their keys."""
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+        request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:
         # As in Kafka, users are not named in a refusal.
         refused = [
@@ -224,7 +213,7 @@ def describe_user_scram_credentials(
         )
         request.respond(answer)
         return
-    users = context.users.all_scram()
+    users = request.broker.users.all_scram()
     infos: dict[str, list[scram.CredentialInfo]] = {}
     for number, mechanism in enumerate(SCRAM_MECHANISMS, 1):
         for (of, name), credential in users.items():
@@ -250,23 +239,21 @@ _MOST: Final = 2.0**63
 
 
 @api_handler(ApiKey.ALTER_CLIENT_QUOTAS, "0-1")
-def alter_client_quotas(context: BrokerContext, request: ApiRequest[quotas.AlterClientQuotasRequest]) -> None:
-    """AlterClientQuotas (key 49): rates of bytes for users and client ids; other quotas are refused (KIP-546).
-    Changes the quotas of each entity; a failure does not affect the others.
-    """
+def alter_client_quotas(request: ApiRequest[quotas.AlterClientQuotasRequest]) -> None:
+    """AlterClientQuotas (key 49): rates of bytes for users and client ids; other quotas are refused (KIP-546)."""
 
     def change(entry: quotas.EntryData) -> quotas.AlteredEntry:
-        require(context, request, AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
+        request.require(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
         entity, changes = _entity(entry.entity), _changes(entry.ops)
         if not request.body.validate_only:
-            context.cluster.alter_quotas(entity, changes)
+            request.broker.cluster.alter_quotas(entity, changes)
         named = [quotas.EntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
         return quotas.AlteredEntry(ErrorCode.NONE, None, named)
 
     def refused(entry: quotas.EntryData, error: ApiError) -> quotas.AlteredEntry:
         return quotas.AlteredEntry(error.code, str(error), entry.entity)
 
-    entries = stored_together(context, request.body.entries, change, refused)
+    entries = stored_together(request.broker, request.body.entries, change, refused)
     request.respond(quotas.AlterClientQuotasResponse(entries=entries))
 
 
@@ -301,12 +288,10 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 @api_handler(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1")
-def describe_client_quotas(context: BrokerContext, request: ApiRequest[quotas.DescribeClientQuotasRequest]) -> None:
-    """DescribeClientQuotas (key 48): the quotas of users and clients (KIP-546).
-    Answers with the quotas of the entities that the filter selects; or what is wrong with it.
-    """
+def describe_client_quotas(request: ApiRequest[quotas.DescribeClientQuotasRequest]) -> None:
+    """DescribeClientQuotas (key 48): the quotas of users and clients (KIP-546)."""
     try:
-        require(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        request.require(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         _check(request.body.components)
     except ApiError as error:
         failed = quotas.DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)
@@ -317,7 +302,7 @@ def describe_client_quotas(context: BrokerContext, request: ApiRequest[quotas.De
             [quotas.EntityData(kind, name) for kind, name in sorted(entity, key=lambda part: part[0])],
             [quotas.ValueData(key, value) for key, value in sorted(values.items())],
         )
-        for entity, values in context.cluster.image.quotas.items()
+        for entity, values in request.broker.cluster.image.quotas.items()
         if _is_wanted(dict(entity), request.body)
     ]
     request.respond(quotas.DescribeClientQuotasResponse(error_message=None, entries=entries))

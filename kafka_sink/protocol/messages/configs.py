@@ -21,9 +21,7 @@ class AlterConfigsResource(s.Struct):
 
 
 class AlterConfigsRequest(s.RequestBody["AlterConfigsResponse"], versions="0-2", flexible="2+"):
-    """AlterConfigs (key 33): every setting of a topic or broker at once; what is not named goes back to its default.
-    *validate_only* changes nothing.
-    """
+    """AlterConfigs (key 33): every setting of a topic or broker at once; what is not named goes back to its default."""
 
     resources: list[AlterConfigsResource] = s.field(s.Array(AlterConfigsResource), "0+")
     validate_only: bool = s.field(s.BOOL, "0+")
@@ -58,9 +56,7 @@ class IncrementalAlterConfigsResource(s.Struct):
 
 
 class IncrementalAlterConfigsRequest(s.RequestBody["IncrementalAlterConfigsResponse"], versions="0-1", flexible="1+"):
-    """IncrementalAlterConfigs (key 44): change single settings of topics and brokers (KIP-339). *validate_only* changes
-    nothing.
-    """
+    """IncrementalAlterConfigs (key 44): change single settings of topics and brokers (KIP-339)."""
 
     resources: list[IncrementalAlterConfigsResource] = s.field(s.Array(IncrementalAlterConfigsResource), "0+")
     validate_only: bool = s.field(s.BOOL, "0+")

@@ -70,9 +70,7 @@ class SaslHandshakeResponse(s.Struct, versions="0-1", flexible="none"):
 
 
 class SaslAuthenticateRequest(s.RequestBody["SaslAuthenticateResponse"], versions="0-2", flexible="2+"):
-    """SaslAuthenticate (key 36): one step of a SASL exchange (KIP-152); the bytes are the mechanism's. The client's
-    token.
-    """
+    """SaslAuthenticate (key 36): one step of a SASL exchange (KIP-152); the bytes are the mechanism's."""
 
     auth_bytes: bytes = s.field(s.BYTES, "0+")
 

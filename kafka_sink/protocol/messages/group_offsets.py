@@ -165,9 +165,7 @@ class OffsetDeleteRequestTopic(s.Struct):
 
 
 class OffsetDeleteRequest(s.RequestBody["OffsetDeleteResponse"], versions="0", flexible="none"):
-    """OffsetDelete (key 47): forget offsets of topics that a group does not read any more (KIP-496). What to forget of
-    one group.
-    """
+    """OffsetDelete (key 47): forget offsets of topics that a group does not read any more (KIP-496)."""
 
     group_id: str = s.field(s.STRING, "0+")
     topics: list[OffsetDeleteRequestTopic] = s.field(s.Array(OffsetDeleteRequestTopic), "0+")

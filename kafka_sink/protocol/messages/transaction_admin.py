@@ -119,9 +119,7 @@ class WritableTxnMarker(s.Struct):
 
 
 class WriteTxnMarkersRequest(s.RequestBody["WriteTxnMarkersResponse"], versions="1-2", flexible="1+"):
-    """WriteTxnMarkers (key 27): brokers tell each other how transactions ended (KIP-98). Markers for partitions that
-    the broker asked leads.
-    """
+    """WriteTxnMarkers (key 27): brokers tell each other how transactions ended (KIP-98)."""
 
     markers: list[WritableTxnMarker] = s.field(s.Array(WritableTxnMarker), "0+")
 

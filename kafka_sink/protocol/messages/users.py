@@ -104,9 +104,7 @@ class EntryData(s.Struct):
 
 
 class AlterClientQuotasRequest(s.RequestBody["AlterClientQuotasResponse"], versions="0-1", flexible="1+"):
-    """AlterClientQuotas (key 49): changes quotas of users and clients (KIP-546). With *validate_only* nothing is
-    changed.
-    """
+    """AlterClientQuotas (key 49): changes quotas of users and clients (KIP-546)."""
 
     entries: list[EntryData] = s.field(s.Array(EntryData), "0+")
     validate_only: bool = s.field(s.BOOL, "0+")

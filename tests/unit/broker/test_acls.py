@@ -127,7 +127,7 @@ def test_a_test_changes_acls_without_a_client() -> None:
     "ACLs", "A topic that a client may not describe is not disclosed, and the log says what is missing"
 )
 def test_the_log_says_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "kafka_sink.broker.handlers.authorization")
+    caplog.set_level("INFO", "kafka_sink.broker.authorizer")
     node = BrokerNode(authorizer_class_name=AUTHORIZER)
     node.cluster.create_topic("orders")
     for name in ("orders", "nothing\n"):
