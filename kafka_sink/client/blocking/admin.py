@@ -28,26 +28,9 @@ from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, err
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.network.channel.selectable import Selectable
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.acls import (
-    CreateAclsRequest,
-    DeleteAclsFilter,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    binding_of,
-    creation_of,
-    filter_message,
-)
+from kafka_sink.protocol.messages import acls as acl_messages
+from kafka_sink.protocol.messages import topics as m
 from kafka_sink.protocol.messages.log_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsetsResponse
-from kafka_sink.protocol.messages.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
 from kafka_sink.protocol.schema import RequestBody, Struct
 
 #: Ask for a partition's first offset, or for the one its next record will get.
@@ -153,14 +136,14 @@ class AdminClient(Administration):
             example TOPIC_ALREADY_EXISTS.
         """
 
-        def build(version: int) -> CreateTopicsRequest:
-            return CreateTopicsRequest(
+        def build(version: int) -> m.CreateTopicsRequest:
+            return m.CreateTopicsRequest(
                 topics=[
-                    CreatableTopic(
+                    m.CreatableTopic(
                         name=topic.name,
                         num_partitions=topic.partitions,
                         replication_factor=topic.replication_factor,
-                        configs=[CreatableTopicConfig(name=name, value=text) for name, text in topic.configs.items()],
+                        configs=[m.CreatableTopicConfig(name=name, value=text) for name, text in topic.configs.items()],
                     )
                     for topic in topics
                 ],
@@ -177,12 +160,12 @@ class AdminClient(Administration):
         """
         topics = list(names)
 
-        def build(version: int) -> DeleteTopicsRequest:
+        def build(version: int) -> m.DeleteTopicsRequest:
             if version >= 6:
-                return DeleteTopicsRequest(
-                    topics=[DeleteTopicState(name=name) for name in topics], timeout_ms=self._timeout_ms
+                return m.DeleteTopicsRequest(
+                    topics=[m.DeleteTopicState(name=name) for name in topics], timeout_ms=self._timeout_ms
                 )
-            return DeleteTopicsRequest(topic_names=topics, timeout_ms=self._timeout_ms)
+            return m.DeleteTopicsRequest(topic_names=topics, timeout_ms=self._timeout_ms)
 
         self._change(
             ApiKey.DELETE_TOPICS, build, lambda answer: [(response.name, response) for response in answer.responses]
@@ -211,8 +194,8 @@ class AdminClient(Administration):
             more.
         """
 
-        body = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name, count, assignments=None)],
+        body = m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsTopic(name, count, assignments=None)],
             timeout_ms=self._timeout_ms,
             validate_only=validate_only,
         )
@@ -298,12 +281,12 @@ class AdminClient(Administration):
         :raises ApiError: SECURITY_DISABLED if the brokers have no authorizer; CLUSTER_AUTHORIZATION_FAILED without
             DESCRIBE on the cluster.
         """
-        body = filter_message(DescribeAclsRequest, wanted)
+        body = acl_messages.filter_message(acl_messages.DescribeAclsRequest, wanted)
 
         def attempt(remaining_ms: int) -> list[AclBinding]:
             response = self._client.request(None, ApiKey.DESCRIBE_ACLS, lambda _: body, timeout_ms=remaining_ms)
             _raise_for(response.error_code, "the ACLs", response.error_message)
-            return [binding_of(resource, acl) for resource in response.resources for acl in resource.acls]
+            return [acl_messages.binding_of(resource, acl) for resource in response.resources for acl in resource.acls]
 
         return self._retrying(attempt)
 
@@ -313,7 +296,7 @@ class AdminClient(Administration):
         :raises ApiError: if an ACL was refused (the others may have been added): INVALID_REQUEST if it is not one,
             SECURITY_DISABLED, or CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster.
         """
-        body = CreateAclsRequest(creations=[creation_of(acl) for acl in acls])
+        body = acl_messages.CreateAclsRequest(creations=[acl_messages.creation_of(acl) for acl in acls])
         names = list(map(str, acls))
         self._change(ApiKey.CREATE_ACLS, lambda _: body, lambda answer: zip(names, answer.results, strict=True))
 
@@ -323,15 +306,19 @@ class AdminClient(Administration):
         :raises ApiError: if an ACL could not be deleted (the others may have been); the codes are those of
             :meth:`create_acls`.
         """
-        body = DeleteAclsRequest(filters=[filter_message(DeleteAclsFilter, AclBindingFilter.of(acl)) for acl in acls])
+        body = acl_messages.DeleteAclsRequest(
+            filters=[
+                acl_messages.filter_message(acl_messages.DeleteAclsFilter, AclBindingFilter.of(acl)) for acl in acls
+            ]
+        )
         deleted: list[AclBinding] = []
 
-        def outcomes(answer: DeleteAclsResponse) -> Iterator[tuple[str, Any]]:
+        def outcomes(answer: acl_messages.DeleteAclsResponse) -> Iterator[tuple[str, Any]]:
             for acl, result in zip(acls, answer.filter_results, strict=True):
                 yield str(acl), result
                 for match in result.matching_acls:
                     yield str(acl), match
-                    deleted.append(binding_of(match, match))
+                    deleted.append(acl_messages.binding_of(match, match))
 
         self._change(ApiKey.DELETE_ACLS, lambda _: body, outcomes)
         return deleted

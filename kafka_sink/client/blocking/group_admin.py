@@ -22,29 +22,9 @@ from kafka_sink.common.bounded import Cursor
 from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import consumer_group_describe
-from kafka_sink.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from kafka_sink.protocol.messages.group_admin import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-)
-from kafka_sink.protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-)
+from kafka_sink.protocol.messages import consumer_group_describe as consumers
+from kafka_sink.protocol.messages import group_admin as m
+from kafka_sink.protocol.messages import group_offsets
 from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.schema import Struct
 
@@ -94,7 +74,7 @@ class GroupAdmin(Administration):
         """
         states: dict[str, str] = {}
         for node in self._client.fetch_cluster([]).nodes:
-            body = self._client.request(node, ApiKey.LIST_GROUPS, lambda _: ListGroupsRequest())
+            body = self._client.request(node, ApiKey.LIST_GROUPS, lambda _: m.ListGroupsRequest())
             if body.error_code:
                 raise error_for(body.error_code, f"groups of {node}")
             states |= {group.group_id: group.group_state for group in body.groups}
@@ -179,7 +159,7 @@ class _GroupRequest(CoordinatorRequest[T]):
         return GROUP, self.group_id
 
 
-class _DescribeGroup(_GroupRequest[DescribedGroup]):
+class _DescribeGroup(_GroupRequest[m.DescribedGroup]):
     api_key = ApiKey.DESCRIBE_GROUPS
 
     @property
@@ -187,23 +167,21 @@ class _DescribeGroup(_GroupRequest[DescribedGroup]):
         return _DESCRIBE_MAX_VERSION
 
     def build(self, version: int) -> Struct:
-        return DescribeGroupsRequest(groups=[self.group_id])
+        return m.DescribeGroupsRequest(groups=[self.group_id])
 
-    def read(self, body: Struct) -> Done[DescribedGroup] | Errors[DescribedGroup]:
-        group = only_one(self._expect(body, DescribeGroupsResponse).groups)
+    def read(self, body: Struct) -> Done[m.DescribedGroup] | Errors[m.DescribedGroup]:
+        group = only_one(self._expect(body, m.DescribeGroupsResponse).groups)
         return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
 
 
-class _DescribeConsumers(_GroupRequest[consumer_group_describe.DescribedGroup]):
+class _DescribeConsumers(_GroupRequest[consumers.DescribedGroup]):
     api_key = ApiKey.CONSUMER_GROUP_DESCRIBE
 
     def build(self, version: int) -> Struct:
-        return ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
+        return consumers.ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
 
-    def read(
-        self, body: Struct
-    ) -> Done[consumer_group_describe.DescribedGroup] | Errors[consumer_group_describe.DescribedGroup]:
-        group = only_one(self._expect(body, ConsumerGroupDescribeResponse).groups)
+    def read(self, body: Struct) -> Done[consumers.DescribedGroup] | Errors[consumers.DescribedGroup]:
+        group = only_one(self._expect(body, consumers.ConsumerGroupDescribeResponse).groups)
         return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
 
 
@@ -218,17 +196,20 @@ class _OffsetCommit(_GroupRequest[None]):
         return OFFSETS_MAX_VERSION
 
     def build(self, version: int) -> Struct:
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        topics: dict[str, list[group_offsets.OffsetCommitRequestPartition]] = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
-            entry = OffsetCommitRequestPartition(partition, offset, committed_metadata="")
+            entry = group_offsets.OffsetCommitRequestPartition(partition, offset, committed_metadata="")
             topics.setdefault(topic, []).append(entry)
-        return OffsetCommitRequest(
+        return group_offsets.OffsetCommitRequest(
             group_id=self.group_id,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+            topics=[
+                group_offsets.OffsetCommitRequestTopic(name=name, partitions=entries)
+                for name, entries in topics.items()
+            ],
         )
 
     def read(self, body: Struct) -> Done[None] | Errors[None]:
-        topics = self._expect(body, OffsetCommitResponse).topics
+        topics = self._expect(body, group_offsets.OffsetCommitResponse).topics
         codes = [ErrorCode.of(part.error_code) for topic in topics for part in topic.partitions if part.error_code]
         if codes:
             return Errors(codes, f"the offsets of the group {self.group_id!r} could not be set")
@@ -239,10 +220,10 @@ class _DeleteGroup(_GroupRequest[None]):
     api_key = ApiKey.DELETE_GROUPS
 
     def build(self, version: int) -> Struct:
-        return DeleteGroupsRequest(groups_names=[self.group_id])
+        return m.DeleteGroupsRequest(groups_names=[self.group_id])
 
     def read(self, body: Struct) -> Done[None] | Errors[None]:
-        code = only_one(self._expect(body, DeleteGroupsResponse).results).error_code
+        code = only_one(self._expect(body, m.DeleteGroupsResponse).results).error_code
         return self._read_code(code, None, f"the group {self.group_id!r} could not be deleted")
 
 
@@ -253,15 +234,16 @@ class _DeleteOffsets(_GroupRequest[None]):
     places: Sequence[TopicPartition]
 
     def build(self, version: int) -> Struct:
-        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        topics: dict[str, list[group_offsets.OffsetDeleteRequestPartition]] = {}
         for topic, partition in self.places:
-            topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition))
-        return OffsetDeleteRequest(
-            group_id=self.group_id, topics=[OffsetDeleteRequestTopic(name, parts) for name, parts in topics.items()]
+            topics.setdefault(topic, []).append(group_offsets.OffsetDeleteRequestPartition(partition))
+        return group_offsets.OffsetDeleteRequest(
+            group_id=self.group_id,
+            topics=[group_offsets.OffsetDeleteRequestTopic(name, parts) for name, parts in topics.items()],
         )
 
     def read(self, body: Struct) -> Done[None] | Errors[None]:
-        answer = self._expect(body, OffsetDeleteResponse)
+        answer = self._expect(body, group_offsets.OffsetDeleteResponse)
         parts = [part.error_code for topic in answer.topics for part in topic.partitions]
         codes = [ErrorCode.of(code) for code in (answer.error_code, *parts) if code]
         if codes:

@@ -18,37 +18,8 @@ from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorReque
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
-from kafka_sink.protocol.messages.group_offsets import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
-from kafka_sink.protocol.messages.log_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from kafka_sink.protocol.messages import configs, group_offsets, log_offsets, replicas
 from kafka_sink.protocol.messages.metadata import GROUP
-from kafka_sink.protocol.messages.replicas import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-    TopicPartitions,
-)
 from kafka_sink.protocol.schema import Struct
 
 #: The resource types "topic" and "broker" of DescribeConfigs.
@@ -77,22 +48,24 @@ class ConfigValue:
     source: str
 
 
-def describe_topics_configs(names: Sequence[str]) -> DescribeConfigsRequest:
-    return DescribeConfigsRequest(resources=[DescribeConfigsResource(_TOPIC, name, None) for name in names])
+def describe_topics_configs(names: Sequence[str]) -> configs.DescribeConfigsRequest:
+    return configs.DescribeConfigsRequest(
+        resources=[configs.DescribeConfigsResource(_TOPIC, name, None) for name in names]
+    )
 
 
-def describe_broker_config(node: Node, name: str) -> DescribeConfigsRequest:
+def describe_broker_config(node: Node, name: str) -> configs.DescribeConfigsRequest:
     """Asks *node* for its setting *name*. It must be sent to that node: a broker returns only its own settings."""
-    return DescribeConfigsRequest(resources=[DescribeConfigsResource(_BROKER, str(node.id), [name])])
+    return configs.DescribeConfigsRequest(resources=[configs.DescribeConfigsResource(_BROKER, str(node.id), [name])])
 
 
 def visible_settings(answer: Struct) -> dict[str, str]:
     """Setting → value, of all resources in *answer*, without what the brokers do not show."""
-    assert isinstance(answer, DescribeConfigsResponse)
+    assert isinstance(answer, configs.DescribeConfigsResponse)
     return {each.name: each.value for result in answer.results for each in result.configs if each.value is not None}
 
 
-def described(result: DescribeConfigsResult) -> dict[str, ConfigValue]:
+def described(result: configs.DescribeConfigsResult) -> dict[str, ConfigValue]:
     return {
         config.name: ConfigValue(config.value, _SOURCES.get(config.config_source, "unknown"))
         for config in result.configs
@@ -100,35 +73,37 @@ def described(result: DescribeConfigsResult) -> dict[str, ConfigValue]:
 
 
 def alter_topic_configs(
-    name: str, configs: Mapping[str, str], delete: Iterable[str], *, validate_only: bool
-) -> IncrementalAlterConfigsRequest:
-    changes = [IncrementalAlterableConfig(key, _SET, value) for key, value in configs.items()]
-    changes += [IncrementalAlterableConfig(key, _DELETE, None) for key in delete]
-    return IncrementalAlterConfigsRequest(
-        resources=[IncrementalAlterConfigsResource(_TOPIC, name, changes)], validate_only=validate_only
+    name: str, settings: Mapping[str, str], delete: Iterable[str], *, validate_only: bool
+) -> configs.IncrementalAlterConfigsRequest:
+    changes = [configs.IncrementalAlterableConfig(key, _SET, value) for key, value in settings.items()]
+    changes += [configs.IncrementalAlterableConfig(key, _DELETE, None) for key in delete]
+    return configs.IncrementalAlterConfigsRequest(
+        resources=[configs.IncrementalAlterConfigsResource(_TOPIC, name, changes)], validate_only=validate_only
     )
 
 
-def reassign(partition: TopicPartition, replicas: Sequence[int], timeout_ms: int) -> AlterPartitionReassignmentsRequest:
-    entry = ReassignablePartition(partition.partition, list(replicas))
-    return AlterPartitionReassignmentsRequest(
-        timeout_ms=timeout_ms, topics=[ReassignableTopic(partition.topic, [entry])]
+def reassign(
+    partition: TopicPartition, order: Sequence[int], timeout_ms: int
+) -> replicas.AlterPartitionReassignmentsRequest:
+    entry = replicas.ReassignablePartition(partition.partition, list(order))
+    return replicas.AlterPartitionReassignmentsRequest(
+        timeout_ms=timeout_ms, topics=[replicas.ReassignableTopic(partition.topic, [entry])]
     )
 
 
-def elect_preferred(partition: TopicPartition, timeout_ms: int) -> ElectLeadersRequest:
-    topics = [TopicPartitions(partition.topic, [partition.partition])]
-    return ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=topics, timeout_ms=timeout_ms)
+def elect_preferred(partition: TopicPartition, timeout_ms: int) -> replicas.ElectLeadersRequest:
+    topics = [replicas.TopicPartitions(partition.topic, [partition.partition])]
+    return replicas.ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=topics, timeout_ms=timeout_ms)
 
 
-def reassignment_outcomes(response: AlterPartitionReassignmentsResponse) -> Iterator[Outcome]:
+def reassignment_outcomes(response: replicas.AlterPartitionReassignmentsResponse) -> Iterator[Outcome]:
     yield "reassignment", response.error_code, response.error_message
     for topic in response.responses:
         for item in topic.partitions:
             yield f"{topic.name}-{item.partition_index}", item.error_code, item.error_message
 
 
-def election_outcomes(response: ElectLeadersResponse) -> Iterator[Outcome]:
+def election_outcomes(response: replicas.ElectLeadersResponse) -> Iterator[Outcome]:
     yield "election", response.error_code, None
     for topic in response.replica_election_results:
         for item in topic.partition_result:
@@ -179,16 +154,16 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
         topics = None
         if self.topics is not None:
             topics = [
-                OffsetFetchRequestTopic(name=name, partition_indexes=list(indexes))
+                group_offsets.OffsetFetchRequestTopic(name=name, partition_indexes=list(indexes))
                 for name, indexes in self.topics.items()
             ]
         if version >= _GROUPS_VERSION:
-            group = OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
-            return OffsetFetchRequest(groups=[group], require_stable=require_stable)
-        return OffsetFetchRequest(group_id=self.group_id, topics=topics, require_stable=require_stable)
+            group = group_offsets.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
+            return group_offsets.OffsetFetchRequest(groups=[group], require_stable=require_stable)
+        return group_offsets.OffsetFetchRequest(group_id=self.group_id, topics=topics, require_stable=require_stable)
 
     def read(self, body: Struct) -> Done[Offsets] | Errors[Offsets]:
-        response = self._expect(body, OffsetFetchResponse)
+        response = self._expect(body, group_offsets.OffsetFetchResponse)
         answer: Any = response.groups[0] if response.groups else response
         if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             # Some coordinators say so of a group without offsets, as KIP-848 permits; Kafka answers without any.
@@ -214,23 +189,25 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
 
 def list_offsets(
     partitions: Sequence[TopicPartition], timestamp: int, timeout_ms: int, *, is_stable: bool = False
-) -> ListOffsetsRequest:
+) -> log_offsets.ListOffsetsRequest:
     """The request for the offsets at *timestamp* (or a special one) of *partitions*, which are in order; if *is_stable*
     of committed records only.
     """
     topics = [
-        ListOffsetsTopic(
+        log_offsets.ListOffsetsTopic(
             name=topic,
-            partitions=[ListOffsetsPartition(partition_index=number, timestamp=timestamp) for _, number in group],
+            partitions=[
+                log_offsets.ListOffsetsPartition(partition_index=number, timestamp=timestamp) for _, number in group
+            ],
         )
         for topic, group in groupby(partitions, attrgetter("topic"))
     ]
-    return ListOffsetsRequest(
+    return log_offsets.ListOffsetsRequest(
         replica_id=-1, isolation_level=1 if is_stable else 0, topics=topics, timeout_ms=timeout_ms
     )
 
 
-def listed_offsets(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, int]]:
+def listed_offsets(answer: log_offsets.ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, int]]:
     """The partition, the error code and the offset of each part of *answer*."""
     for topic in answer.topics:
         for part in topic.partitions:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeVar
 
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
@@ -24,15 +24,12 @@ from kafka_sink.common.model import (
     TransactionVersion,
 )
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import group_offsets
 from kafka_sink.protocol.messages import transactions as m
-from kafka_sink.protocol.messages.group_offsets import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
 from kafka_sink.protocol.messages.metadata import GROUP, TRANSACTION
 from kafka_sink.protocol.schema import Struct
+
+T = TypeVar("T")
 
 #: The first InitProducerId version with the expected id and epoch (KIP-360).
 INIT_PRODUCER_ID_BUMP_VERSION: Final = 3
@@ -109,18 +106,24 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
 
 
 @dataclass(frozen=True)
-class AddPartitionsToTxn(CoordinatorRequest[None]):
-    """Adds *partitions* to the transaction before they are written to (version 1)."""
-
-    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+class _TransactionRequest(CoordinatorRequest[T]):
+    """A request about the transaction of *producer*, to the coordinator of its id."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
-    partitions: frozenset[TopicPartition]
 
     @property
     def coordinator(self) -> CoordinatorKey:
         return TRANSACTION, self.transactional_id
+
+
+@dataclass(frozen=True)
+class AddPartitionsToTxn(_TransactionRequest[None]):
+    """Adds *partitions* to the transaction before they are written to (version 1)."""
+
+    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+
+    partitions: frozenset[TopicPartition]
 
     @property
     def max_version(self) -> int:
@@ -150,18 +153,12 @@ class AddPartitionsToTxn(CoordinatorRequest[None]):
 
 
 @dataclass(frozen=True)
-class AddOffsetsToTxn(CoordinatorRequest[None]):
+class AddOffsetsToTxn(_TransactionRequest[None]):
     """Adds a group to the transaction before its offsets are committed (version 1); TxnOffsetCommit follows."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
 
-    transactional_id: str
-    producer: ProducerIdAndEpoch
     group_id: str
-
-    @property
-    def coordinator(self) -> CoordinatorKey:
-        return TRANSACTION, self.transactional_id
 
     def build(self, version: int) -> Struct:
         return m.AddOffsetsToTxnRequest(
@@ -176,17 +173,36 @@ class AddOffsetsToTxn(CoordinatorRequest[None]):
         return self._read_code(code, None, f"the group {self.group_id!r} could not be added to the transaction")
 
 
+#: The first version of TxnOffsetCommit and of EndTxn in transaction version 2; older ones belong to version 1.
+_FIRST_OF_VERSION_2: Final = 5
+
+
 @dataclass(frozen=True)
-class TxnOffsetCommit(CoordinatorRequest[None]):
+class _VersionedRequest(_TransactionRequest[T]):
+    """A request whose version tells the broker the version of the transaction."""
+
+    transaction_version: TransactionVersion
+
+    @property
+    def max_version(self) -> int | None:
+        return None if self.transaction_version is TransactionVersion.V2 else _FIRST_OF_VERSION_2 - 1
+
+    def _require_version(self, version: int) -> None:
+        if self.transaction_version is TransactionVersion.V2 and version < _FIRST_OF_VERSION_2:
+            raise UnsupportedVersionError(
+                "the cluster runs transaction.version 2, but this broker supports "
+                f"{self.api_key.name} only up to version {version}"
+            )
+
+
+@dataclass(frozen=True)
+class TxnOffsetCommit(_VersionedRequest[None]):
     """Commits *offsets* of *group* within the transaction; they take effect when it is committed. Offsets that the
     group's coordinator did not accept are sent again, without those that it accepted.
     """
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
 
-    transactional_id: str
-    producer: ProducerIdAndEpoch
-    transaction_version: TransactionVersion
     group: ConsumerGroupMetadata
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -194,22 +210,18 @@ class TxnOffsetCommit(CoordinatorRequest[None]):
     def coordinator(self) -> CoordinatorKey:
         return GROUP, self.group.group_id
 
-    @property
-    def max_version(self) -> int | None:
-        return _max_version(self.transaction_version)
-
     def build(self, version: int) -> Struct:
-        _require_version(self.api_key, version, self.transaction_version)
-        request = TxnOffsetCommitRequest(
+        self._require_version(version)
+        request = group_offsets.TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=self.group.group_id,
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
             topics=[
-                TxnOffsetCommitRequestTopic(
+                group_offsets.TxnOffsetCommitRequestTopic(
                     name=topic,
                     partitions=[
-                        TxnOffsetCommitRequestPartition(
+                        group_offsets.TxnOffsetCommitRequestPartition(
                             partition_index=partition.partition,
                             committed_offset=offset.offset,
                             committed_leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
@@ -230,7 +242,7 @@ class TxnOffsetCommit(CoordinatorRequest[None]):
     def read(self, body: Struct) -> Done[None] | Errors[None]:
         answered = {
             TopicPartition(topic.name, answer.partition_index): ErrorCode.of(answer.error_code)
-            for topic in self._expect(body, TxnOffsetCommitResponse).topics
+            for topic in self._expect(body, group_offsets.TxnOffsetCommitResponse).topics
             for answer in topic.partitions
         }
         failed = {partition: code for partition, code in answered.items() if code}
@@ -248,28 +260,17 @@ class TxnOffsetCommit(CoordinatorRequest[None]):
 
 
 @dataclass(frozen=True)
-class EndTxn(CoordinatorRequest[ProducerIdAndEpoch]):
+class EndTxn(_VersionedRequest[ProducerIdAndEpoch]):
     """Commits or aborts the transaction. In version 2 the answer contains the identity for the next one; otherwise the
     identity that is read is not valid.
     """
 
     api_key = ApiKey.END_TXN
 
-    transactional_id: str
-    producer: ProducerIdAndEpoch
-    transaction_version: TransactionVersion
     commits: bool
 
-    @property
-    def coordinator(self) -> CoordinatorKey:
-        return TRANSACTION, self.transactional_id
-
-    @property
-    def max_version(self) -> int | None:
-        return _max_version(self.transaction_version)
-
     def build(self, version: int) -> Struct:
-        _require_version(self.api_key, version, self.transaction_version)
+        self._require_version(version)
         return m.EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
@@ -282,22 +283,6 @@ class EndTxn(CoordinatorRequest[ProducerIdAndEpoch]):
         following = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
         what = "committed" if self.commits else "aborted"
         return self._read_code(response.error_code, following, f"the transaction could not be {what}")
-
-
-#: The first version of TxnOffsetCommit and of EndTxn in transaction version 2; older ones belong to version 1.
-_FIRST_OF_VERSION_2: Final = 5
-
-
-def _max_version(transaction_version: TransactionVersion) -> int | None:
-    return None if transaction_version is TransactionVersion.V2 else _FIRST_OF_VERSION_2 - 1
-
-
-def _require_version(api_key: ApiKey, version: int, transaction_version: TransactionVersion) -> None:
-    if transaction_version is TransactionVersion.V2 and version < _FIRST_OF_VERSION_2:
-        raise UnsupportedVersionError(
-            "the cluster runs transaction.version 2, but this broker supports "
-            f"{api_key.name} only up to version {version}"
-        )
 
 
 def _texts(codes: Mapping[TopicPartition, ErrorCode]) -> str:
