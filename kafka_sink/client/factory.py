@@ -82,7 +82,7 @@ def create_client(
         selectable = KSelector(builder, clock, limits, metrics=metrics, log_context=context)
     client = NetworkClient(config, selectable=selectable, metadata_updater=updater, clock=clock, client_id=client_id)
     for failure in unresolved:
-        client.note_unresolved(failure.host, failure.port, failure.cause)
+        client.peers.failed(failure.host, failure.port, failure.cause)
     return client, metadata
 
 

@@ -146,33 +146,28 @@ class BlockingClient:
         :raises UnsupportedVersionError: if the broker has no version of the API in common with this client.
         :raises AuthenticationError: if the broker refuses this client.
         """
-        started_ms = self._clock.monotonic_ms()
-        deadline_ms = end_of(self._timeout_ms if timeout_ms is None else timeout_ms, self._clock)
-        return self._in_turn(self._ask, node, spec, started_ms, deadline_ms)
+        return self._in_turn(self._ask, node, spec, *self._times(timeout_ms))
 
-    def _ask(self, node: Node | None, spec: RequestSpec, started_ms: int, deadline_ms: int) -> Struct:
+    def _times(self, timeout_ms: int | None) -> tuple[int, int]:
+        """When a call begins that begins now, and its deadline."""
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        return self._clock.monotonic_ms(), end_of(timeout_ms, self._clock)
+
+    def _ask(self, node: Node | None, spec: RequestSpec, *times: int) -> Struct:
+        call = _Call(self._client, self._metadata, self._clock, *times)
         if node is not None:
-            return self._answer(node, spec, started_ms, deadline_ms)
-        search = _Search(self._client, self._metadata, self._clock, started_ms, deadline_ms)
+            return _answer(call, node, spec)
+        search = _Search(call)
         attempts = 0
         while True:
             try:
-                return self._answer(search.ready_node(), spec, started_ms, deadline_ms)
+                return _answer(call, search.ready_node(), spec)
             except DisconnectError:
                 search.pause(self._backoff.backoff_ms(attempts))
                 attempts += 1
 
-    def _answer(self, node: Node, spec: RequestSpec, started_ms: int, deadline_ms: int) -> Struct:
-        (answer,) = self._answers([(node, spec)], started_ms, deadline_ms)
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer
-
-    def _answers(
-        self, requests: Sequence[tuple[Node, RequestSpec]], started_ms: int, deadline_ms: int
-    ) -> list[Struct | ApiError]:
-        pipeline = _Pipeline(self._client, self._metadata, self._clock, requests, started_ms, deadline_ms)
-        return pipeline.answers()
+    def _answers(self, requests: Sequence[tuple[Node, RequestSpec]], *times: int) -> list[Struct | ApiError]:
+        return _Pipeline(_Call(self._client, self._metadata, self._clock, *times), requests).answers()
 
     def _in_turn(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call *call* with exclusive use of the network client, and return its result.
@@ -229,9 +224,7 @@ class BlockingClient:
         :data:`LANES` connections, those that are there by then; only what *is_behind* another keeps its order. At most
         max.in.flight.requests.per.connection are in flight on each.
         """
-        started_ms = self._clock.monotonic_ms()
-        deadline_ms = end_of(self._timeout_ms if timeout_ms is None else timeout_ms, self._clock)
-        return self._in_turn(self._answers, requests, started_ms, deadline_ms)
+        return self._in_turn(self._answers, requests, *self._times(timeout_ms))
 
     def feature_level(self, name: str) -> int:
         """The level of a finalized feature of the cluster (KIP-584); 0 if no broker has reported it. This sends no
@@ -279,17 +272,28 @@ class BlockingClient:
         self.close()
 
 
-class _Search:
-    """The search for any broker that is ready, with its deadline."""
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call with its deadline, and the network client that it drives."""
 
-    def __init__(
-        self, client: NetworkClient, metadata: Metadata, clock: Clock, started_ms: int, deadline_ms: int
-    ) -> None:
-        self._client = client
-        self._metadata = metadata
-        self._clock = clock
-        self._started_ms = started_ms
-        self._deadline_ms = deadline_ms
+    client: NetworkClient
+    metadata: Metadata
+    clock: Clock
+    started_ms: int
+    deadline_ms: int
+
+    @property
+    def limit_ms(self) -> int:
+        """How long it may take."""
+        return self.deadline_ms - self.started_ms
+
+
+class _Search:
+    """The search for any broker that is ready."""
+
+    def __init__(self, call: _Call) -> None:
+        self._client, self._metadata, self._clock = call.client, call.metadata, call.clock
+        self._call = call
 
     def ready_node(self) -> Node:
         """The first broker that is ready."""
@@ -315,36 +319,24 @@ class _Search:
             self._poll(now_ms, until_ms - now_ms)
 
     def _poll(self, now_ms: int, wait_ms: int) -> None:
-        remaining_ms = self._deadline_ms - now_ms
+        remaining_ms = self._call.deadline_ms - now_ms
         if remaining_ms <= 0:
             failures = {(failure.host, failure.port): failure.cause for failure in self._client.connection_failures()}
             for node in self._metadata.fetch().nodes:
                 failures.setdefault((node.host, node.port), "no answer yet")
             causes = "; ".join(f"{host}:{port}: {cause}" for (host, port), cause in failures.items())
-            waited_ms = self._deadline_ms - self._started_ms
-            raise BrokersUnreachableError(f"no broker could be reached within {waited_ms} ms: {causes}")
+            raise BrokersUnreachableError(f"no broker could be reached within {self._call.limit_ms} ms: {causes}")
         self._client.poll(min(remaining_ms, wait_ms), now_ms)
         self._metadata.raise_if_fatal()
 
 
 class _Pipeline:
-    """Many requests with one deadline."""
+    """Many requests in one call."""
 
-    def __init__(
-        self,
-        client: NetworkClient,
-        metadata: Metadata,
-        clock: Clock,
-        requests: Sequence[tuple[Node, RequestSpec]],
-        started_ms: int,
-        deadline_ms: int,
-    ) -> None:
-        self._client = client
-        self._metadata = metadata
-        self._clock = clock
+    def __init__(self, call: _Call, requests: Sequence[tuple[Node, RequestSpec]]) -> None:
+        self._client, self._metadata, self._clock = call.client, call.metadata, call.clock
+        self._call = call
         self._requests = requests
-        self._started_ms = started_ms
-        self._deadline_ms = deadline_ms
         self._answers: list[Struct | ApiError | None] = [None] * len(requests)
         self._unanswered = len(requests)
         #: By connection.
@@ -361,7 +353,7 @@ class _Pipeline:
     def answers(self) -> list[Struct | ApiError]:
         while self._unanswered:
             now_ms = self._clock.monotonic_ms()
-            if now_ms >= self._deadline_ms:
+            if now_ms >= self._call.deadline_ms:
                 self._time_out()
                 break
             for node, unsent in self._unsent.items():
@@ -375,10 +367,10 @@ class _Pipeline:
     def _lanes(self, node: Node, count: int) -> list[Node]:
         """The connections to *node* for *count* requests. Those that are not there yet are begun, and not waited for: a
         broker may refuse them."""
-        if not self._client.is_ready(node, self._started_ms):
+        if not self._client.is_ready(node, self._call.started_ms):
             return [node]
         others = (replace(node, lane=lane) for lane in range(1, min(count, LANES)))
-        return [node, *(lane for lane in others if self._client.ready(lane, self._started_ms))]
+        return [node, *(lane for lane in others if self._client.ready(lane, self._call.started_ms))]
 
     def _send_to(self, node: Node, unsent: deque[int], now_ms: int) -> None:
         """Send as many requests of *unsent* as *node* accepts now; fail them if the node cannot be reached."""
@@ -395,7 +387,7 @@ class _Pipeline:
     def _wait_ms(self, now_ms: int) -> int:
         """The time until the deadline, or until the backoff of a node is over."""
         waits = (self._client.poll_delay_ms(node, now_ms) for node, unsent in self._unsent.items() if unsent)
-        return min(self._deadline_ms - now_ms, *waits, FOREVER_MS)
+        return min(self._call.deadline_ms - now_ms, *waits, FOREVER_MS)
 
     def _send(self, node: Node, index: int, now_ms: int) -> None:
         _, spec = self._requests[index]
@@ -415,8 +407,7 @@ class _Pipeline:
 
     def _time_out(self) -> None:
         for index, (node, spec) in enumerate(self._requests):
-            waited_ms = self._deadline_ms - self._started_ms
-            self._set(index, _no_answer(self._client, node, spec, waited_ms))
+            self._set(index, _no_answer(self._client, node, spec, self._call.limit_ms))
 
     def _set(self, index: int, answer: Struct | ApiError) -> None:
         if self._answers[index] is None:
@@ -424,15 +415,22 @@ class _Pipeline:
             self._unanswered -= 1
 
 
+def _answer(call: _Call, node: Node, spec: RequestSpec) -> Struct:
+    (answer,) = _Pipeline(call, [(node, spec)]).answers()
+    if isinstance(answer, ApiError):
+        raise answer
+    return answer
+
+
 def _not_connected(client: NetworkClient, node: Node) -> NotConnectedError:
     """The error of an attempt to connect to *node* that has failed."""
-    failure = client.connection_failure(node)
+    failure = client.peers.failure(node)
     return NotConnectedError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
 
 
 def _no_answer(client: NetworkClient, node: Node, spec: RequestSpec, waited_ms: int) -> KafkaTimeoutError:
     """The error of a request that *node* had *waited_ms* to answer."""
-    failure = client.connection_failure(node)
+    failure = client.peers.failure(node)
     if client.is_connected(node):
         before = f"; before that: {failure.cause}" if failure else ""
         return KafkaTimeoutError(f"{node} did not answer {spec.api_key.name} within {waited_ms} ms{before}")

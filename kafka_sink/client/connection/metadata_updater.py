@@ -102,7 +102,7 @@ class MetadataUpdater:
         cluster = self._metadata.fetch()
         since_ms = self._rebootstrapped_ms
         return not cluster.is_bootstrap and all(
-            client.is_unreachable(node.connection_id, since_ms) for node in cluster.nodes
+            client.states.is_unreachable(node.connection_id, since_ms) for node in cluster.nodes
         )
 
     def _update_from(self, client: NetworkClient, node: Node, now_ms: int) -> int:
@@ -111,7 +111,7 @@ class MetadataUpdater:
             self._in_progress = update
             client.send_internal(node.connection_id, ApiKey.METADATA, self._builder(update), now_ms)
             return self._request_timeout_ms
-        if client.is_any_node_connecting:
+        if client.states.is_any_connecting:
             # Connect to one node at a time: if the attempt succeeds, others would be unnecessary.
             return self._pause_ms
         if client.can_connect(node.connection_id, now_ms):

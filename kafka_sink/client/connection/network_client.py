@@ -69,7 +69,7 @@ class NetworkClient:
         self._clock = clock
         self._client_id = client_id
         self._log = ContextLogger(__name__, f"client.id={client_id}" if client_id else "")
-        self._states = ClusterConnectionStates(
+        self.states = ClusterConnectionStates(
             ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
             ExponentialBackoff(
                 config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
@@ -77,7 +77,8 @@ class NetworkClient:
             resolver,
         )
         self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
-        self._peers = Peers(self._states, self._log)
+        #: The node of each connection; that of a bootstrap address without one is in its failures, too.
+        self.peers = Peers(self.states, self._log)
         self._version_questions = VersionQuestions()
         self._aborted: list[ClientResponse] = []
         self._correlation_id = 0
@@ -93,7 +94,7 @@ class NetworkClient:
             raise ValueError(f"{node} has no address to connect to")
         if self.is_ready(node, now_ms):
             return True
-        if self._states.can_connect(node.connection_id, now_ms):
+        if self.states.can_connect(node.connection_id, now_ms):
             self.initiate_connect(node, now_ms)
         return False
 
@@ -106,50 +107,34 @@ class NetworkClient:
         """Whether the node is connected, its versions are known, it is not throttled, its send slot is free, and the
         limit of requests in flight is not reached."""
         return (
-            self._states.is_ready(node_id, now_ms)
+            self.states.is_ready(node_id, now_ms)
             and self._selectable.can_send(node_id)
             and self._in_flight.can_send_more(node_id)
         )
 
     def can_connect(self, node_id: str, now_ms: int) -> bool:
         """Whether the node is disconnected and its reconnect backoff is over."""
-        return self._states.can_connect(node_id, now_ms)
-
-    def is_unreachable(self, node_id: str, since_ms: int) -> bool:
-        """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
-        return self._states.is_unreachable(node_id, since_ms)
-
-    @property
-    def is_any_node_connecting(self) -> bool:
-        return self._states.is_any_connecting
+        return self.states.can_connect(node_id, now_ms)
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
         """How long to wait for *node* unless the network reports an event: the backoff or throttle time."""
-        return self._states.poll_delay_ms(node.connection_id, now_ms)
+        return self.states.poll_delay_ms(node.connection_id, now_ms)
 
     def connection_failed(self, node: Node) -> bool:
         """Whether the connection to *node* was lost or could not be made, and no new attempt is in progress."""
-        return self._states.is_disconnected(node.connection_id)
+        return self.states.is_disconnected(node.connection_id)
 
     def is_connected(self, node: Node) -> bool:
         """Whether the connection to *node* is established; the broker may not have answered yet."""
-        return self._states.is_connected(node.connection_id)
-
-    def connection_failure(self, node: Node) -> ConnectionFailure | None:
-        """The failure of *node*'s address; None if it can be reached or was not tried."""
-        return self._peers.failure(node)
-
-    def note_unresolved(self, host: str, port: int, cause: str) -> None:
-        """Record a bootstrap address that was left out because its name has no address; it is always reported."""
-        self._peers.failed(host, port, cause)
+        return self.states.is_connected(node.connection_id)
 
     def connection_failures(self) -> tuple[ConnectionFailure, ...]:
         """The last failure of each address that is not connected now. May be called from any thread."""
-        return self._peers.failures()
+        return self.peers.failures()
 
     def rest(self, *, is_resting: bool) -> None:
         """Whether nobody waits for a broker, so that no warning tells of lost connections. Any thread may call it."""
-        self._peers.is_resting = is_resting
+        self.peers.is_resting = is_resting
 
     def least_loaded_node(self, now_ms: int) -> Node | None:
         """The node for a request that any node can answer: an idle ready node, else the ready node with the fewest
@@ -169,11 +154,11 @@ class NetworkClient:
                     return node
                 if count < fewest:
                     ready, fewest = node, count
-            elif self._states.is_preparing(node_id):
+            elif self.states.is_preparing(node_id):
                 preparing = node
-            elif self._states.can_connect(node_id, now_ms) and (
+            elif self.states.can_connect(node_id, now_ms) and (
                 connectable is None
-                or self._states.last_attempt_ms(node_id) < self._states.last_attempt_ms(connectable.connection_id)
+                or self.states.last_attempt_ms(node_id) < self.states.last_attempt_ms(connectable.connection_id)
             ):
                 connectable = node
         return ready or preparing or connectable
@@ -181,16 +166,16 @@ class NetworkClient:
     def initiate_connect(self, node: Node, now_ms: int) -> None:
         """Start to connect in any state; an immediate failure is handled like a later one."""
         node_id = node.connection_id
-        self._peers.connecting(node)
+        self.peers.connecting(node)
         try:
-            address = self._states.connecting(node, now_ms)
+            address = self.states.connecting(node, now_ms)
             self._log.debug("connecting to %s (%s)", node, address)
             self._selectable.connect(
                 node_id, address, self._config.send_buffer_bytes, self._config.receive_buffer_bytes
             )
         except OSError as error:
-            self._states.disconnected(node_id, now_ms)
-            self._peers.lost(node_id, cause_of(error), was_ready=False)
+            self.states.disconnected(node_id, now_ms)
+            self.peers.lost(node_id, cause_of(error), was_ready=False)
             self._updater.handle_server_disconnect(now_ms, None)
 
     # -- sending
@@ -253,7 +238,7 @@ class NetworkClient:
             body = request.build(version)
             segments = encode_request(request.api_key, version, request.correlation_id, self._client_id, body)
         except UnsupportedVersionError as error:
-            named = UnsupportedVersionError(f"{self._peers.name(node_id)}: {error}")
+            named = UnsupportedVersionError(f"{self.peers.name(node_id)}: {error}")
             self._log.debug("not sending %s: %s", request, named)
             return named
         send = NetworkSend(node_id, segments, is_answered=request.expect_response)
@@ -302,7 +287,7 @@ class NetworkClient:
         return min(
             self._config.request_timeout_ms,
             self._in_flight.time_to_next_timeout_ms(now_ms),
-            self._states.time_to_setup_timeout_ms(now_ms),
+            self.states.time_to_setup_timeout_ms(now_ms),
         )
 
     def wakeup(self) -> None:
@@ -361,11 +346,11 @@ class NetworkClient:
                 continue
             pause_ms = throttle_ms(entry.request.api_key, entry.version, body)
             if pause_ms > 0:
-                self._states.throttle(receive.source, now_ms + pause_ms)
-                self._log.debug("throttled by %s for %d ms", self._peers.name(receive.source), pause_ms)
-            if entry.request.api_key is not ApiKey.API_VERSIONS and not self._states.has_answered(receive.source):
-                self._states.answered(receive.source)
-                self._peers.answered(receive.source)
+                self.states.throttle(receive.source, now_ms + pause_ms)
+                self._log.debug("throttled by %s for %d ms", self.peers.name(receive.source), pause_ms)
+            if entry.request.api_key is not ApiKey.API_VERSIONS and not self.states.has_answered(receive.source):
+                self.states.answered(receive.source)
+                self.peers.answered(receive.source)
             if not entry.is_internal:
                 responses.append(ClientResponse(entry.request, now_ms, body=body))
             elif isinstance(body, MetadataResponse):
@@ -381,7 +366,7 @@ class NetworkClient:
         if code is ErrorCode.NONE:
             self._version_questions.answered(node_id, body)
             self.api_versions.update(node_id, NodeApiVersions.of(body))
-            self._states.ready(node_id)
+            self.states.ready(node_id)
         elif not self._version_questions.add_again(node_id, entry.version, body):
             self._drop(node_id, f"the broker refused the ApiVersions request: {code.name}", responses, now_ms)
 
@@ -394,17 +379,17 @@ class NetworkClient:
 
     def _is_closed_at_version(self, node_id: str, disconnect: Disconnect) -> bool:
         """Whether the peer has closed the connection at a version of ApiVersions, and an older one can be asked."""
-        is_asked = self._states.is_checking_api_versions(node_id) and self._in_flight.count(node_id) > 0
+        is_asked = self.states.is_checking_api_versions(node_id) and self._in_flight.count(node_id) > 0
         if not is_asked or disconnect.cause not in (CLOSED, RESET):
             return False
         return self._version_questions.closed(node_id, self._in_flight.last_sent(node_id).version)
 
     def _ask_older_version(self, node_id: str, now_ms: int) -> None:
         """Connect again at once: for whoever waits for the connection it is still being made."""
-        node = self._peers.node(node_id)
+        node = self.peers.node(node_id)
         self._log.debug("%s has closed the connection at ApiVersions: asking an older version", node)
         self._in_flight.clear_all(node_id)
-        self._states.disconnected(node_id, now_ms)
+        self.states.disconnected(node_id, now_ms)
         self.initiate_connect(node, now_ms)
 
     def _handle_connections(self) -> None:
@@ -417,14 +402,14 @@ class NetworkClient:
         for node_id, version in self._version_questions.waiting:
             if self._selectable.can_send(node_id) and self._in_flight.can_send_more(node_id):
                 self._version_questions.remove(node_id)
-                self._states.checking_api_versions(node_id)
+                self.states.checking_api_versions(node_id)
                 request = self.new_request(
                     node_id, ApiKey.API_VERSIONS, api_versions_request, now_ms, max_version=version
                 )
                 self._dispatch(request, now_ms, is_internal=True)
 
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
-        for node_id, timeout_ms in self._states.nodes_with_setup_timeout(now_ms):
+        for node_id, timeout_ms in self.states.nodes_with_setup_timeout(now_ms):
             cause = f"connection timed out: not established within {timeout_ms} ms"
             self._drop(node_id, cause, responses, now_ms, ChannelState.NOT_CONNECTED)
 
@@ -437,7 +422,7 @@ class NetworkClient:
     def _rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
         """Disconnect from all known brokers: the same id may belong to another broker at another address by now."""
         for node in self._updater.nodes():
-            if self._states.is_preparing(node.connection_id) or self._states.is_connected(node.connection_id):
+            if self.states.is_preparing(node.connection_id) or self.states.is_connected(node.connection_id):
                 self._drop(node.connection_id, "closed to start again from bootstrap.servers", responses, now_ms)
         self._updater.rebootstrap(now_ms)
 
@@ -459,16 +444,16 @@ class NetworkClient:
         self, node_id: str, disconnect: Disconnect, responses: list[ClientResponse], now_ms: int
     ) -> None:
         hint = ""
-        is_unanswered = not self._states.has_answered(node_id) and self._in_flight.count(node_id) > 0
-        is_refusal = is_unanswered or self._states.is_preparing(node_id)
+        is_unanswered = not self.states.has_answered(node_id) and self._in_flight.count(node_id) > 0
+        is_refusal = is_unanswered or self.states.is_preparing(node_id)
         if disconnect.cause in (CLOSED, RESET) and is_refusal:
             option, protocol = self._config.option("security.protocol"), self._config.security_protocol
             hint = f" before it answered any request; check that {option}={protocol} is the protocol of that listener"
-        self._states.disconnected(node_id, now_ms)
+        self.states.disconnected(node_id, now_ms)
         self.api_versions.remove(node_id)
         self._version_questions.remove(node_id)
         if disconnect.state is not ChannelState.EXPIRED:
-            self._peers.lost(node_id, disconnect.cause + hint, was_ready=not is_refusal)
+            self.peers.lost(node_id, disconnect.cause + hint, was_ready=not is_refusal)
         for entry in self._in_flight.clear_all(node_id):
             self._cancel(entry, disconnect, responses, now_ms)
         self._updater.handle_server_disconnect(now_ms, disconnect.authentication_error)
@@ -477,7 +462,7 @@ class NetworkClient:
         self, entry: InFlightRequest, disconnect: Disconnect, responses: list[ClientResponse], now_ms: int
     ) -> None:
         if not entry.is_internal:
-            cause = f"{self._peers.name(entry.request.destination)}: {disconnect.cause}"
+            cause = f"{self.peers.name(entry.request.destination)}: {disconnect.cause}"
             error = disconnect.authentication_error
             responses.append(
                 ClientResponse(entry.request, now_ms, disconnected=True, authentication_error=error, cause=cause)

@@ -240,7 +240,7 @@ def test_connect_that_fails_at_once_is_retried_after_backoff(world: World) -> No
     world.make_ready()
     world.exchange()
     assert world.client.connection_failures() == ()
-    assert world.client.connection_failure(ONE) is None
+    assert world.client.peers.failure(ONE) is None
 
 
 def test_a_connection_that_takes_too_long_is_given_up(world: World) -> None:
@@ -254,7 +254,7 @@ def test_a_connection_that_takes_too_long_is_given_up(world: World) -> None:
     assert world.network.closed == ["1"]
     [failure] = world.client.connection_failures()
     assert failure.cause == f"connection timed out: not established within {timeout_ms} ms"
-    assert world.client.is_unreachable("1", 0)
+    assert world.client.states.is_unreachable("1", 0)
 
 
 def test_a_broker_that_stays_away_is_reported_aloud_once(world: World, caplog: pytest.LogCaptureFixture) -> None:

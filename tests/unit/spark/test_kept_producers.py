@@ -146,7 +146,7 @@ def test_a_producer_with_lost_connections_does_not_go_on(clock: FakeClock, kept:
 
 def test_producer_with_an_unresolved_address_is_still_kept(clock: FakeClock, kept: KeptProducers) -> None:
     left = Connected(clock)
-    left.network.client.note_unresolved("no-such-host.invalid", 9092, "cannot resolve host name")
+    left.network.client.peers.failed("no-such-host.invalid", 9092, "cannot resolve host name")
     kept.keep(key_of(HERE), left.producer)
     assert kept.take(key_of(HERE)) is left.producer
 
