@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.broker import broker_server, running_cluster
+from kafka_sink.broker import running_cluster
 from kafka_sink.broker.network import request_metrics, socket_server
 from kafka_sink.common.exposition import prometheus_name
 from kafka_sink.common.metrics import Family
@@ -48,7 +48,7 @@ SECTIONS: Final[Mapping[str, tuple[str, Iterable[Family]]]] = {
         (
             *request_metrics.FAMILIES.values(),
             *socket_server.FAMILIES,
-            broker_server.HANDLERS_IDLE,
+            running_cluster.HANDLERS_IDLE,
             running_cluster.WAITING_FETCHES,
         ),
     ),

@@ -24,9 +24,8 @@ from kafka_sink.common.sasl_mechanisms import ScramCredential
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.http.exchange import Exchange, HttpAnswer
 from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
-from kafka_sink.network.sasl.bearer_token import EndpointLimits, encoded, token_of, unsecured_tokens
+from kafka_sink.network.sasl.bearer_token import EndpointLimits, OAuthBearerClient, encoded, token_of, unsecured_tokens
 from kafka_sink.network.sasl.jaas import parse_jaas
-from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.trust.jks import KeyStoreError
 from kafka_sink.trust.key_stores import key_and_chain, trusted_certificates

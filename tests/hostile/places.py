@@ -147,7 +147,7 @@ FORMATS: Final[dict[str, tuple[str, str]]] = {
     "kafka_sink.formats.protobuf.descriptors:may_declare": ("re.search", _CONSTANT),
     "kafka_sink.http.local_server:LocalHandler.log_message": ("_log.debug", _LIBRARY),
     "kafka_sink.network.sasl.gssapi:GssApiClient._failure": ("advice.format", _CONSTANT),
-    "kafka_sink.network.sasl.oauthbearer:module": ("re.compile", _CONSTANT),
+    "kafka_sink.network.sasl.bearer_token:module": ("re.compile", _CONSTANT),
     "kafka_sink.network.sasl.scram:module": ("re.compile", _CONSTANT),
     "kafka_sink.preflight.connection_steps:Reachability._of_credentials": ("advice.format", _CONSTANT),
     "kafka_sink.spark.format_lookup:_look_up_as_a_write": ("write.format", _SPARK),

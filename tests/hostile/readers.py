@@ -34,8 +34,8 @@ from kafka_sink.broker.coordinator.group_store import GroupStore
 from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
 from kafka_sink.broker.faults.faults import Faults, set_fault
 from kafka_sink.broker.log.filesystem import CheckedFile
-from kafka_sink.broker.log.offset_index import OffsetIndex, Seal
 from kafka_sink.broker.log.producer_state import ProducerStateManager
+from kafka_sink.broker.log.segment import OffsetIndex, Seal
 from kafka_sink.cli.values.json_records import from_json_line
 from kafka_sink.client.blocking.group_admin import assigned_in
 from kafka_sink.client.options.config import ClientConfig
@@ -72,8 +72,8 @@ from kafka_sink.exactly_once.transactions import (
 )
 from kafka_sink.formats.bounds import check_json
 from kafka_sink.network.frames import READ_AHEAD_BYTES, UNLIMITED_MEMORY_POOL, FrameReader
+from kafka_sink.network.sasl.bearer_token import OAuthBearerServer
 from kafka_sink.network.sasl.mechanism import PlainServer
-from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
 from kafka_sink.network.transport.tls_transport import subject_of
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.topic_limits import AFTER_MAX_MS, BEFORE_MAX_MS, MAX_MESSAGE_BYTES, TopicLimits
@@ -689,7 +689,7 @@ TABLE: Final = (
         (struct.pack(">i", 3) + b"abc" + struct.pack(">i", 0) + struct.pack(">i", 40) + bytes(40),),
         (InvalidReceiveError, EOFError),
     ),
-    Reader("seals of segments", "broker.log.offset_index:OffsetIndex.from_bytes", _index, (_index_seed(),)),
+    Reader("seals of segments", "broker.log.segment:OffsetIndex.from_bytes", _index, (_index_seed(),)),
     Reader(
         "snapshots of producers",
         "broker.log.producer_state:ProducerStateManager.load",

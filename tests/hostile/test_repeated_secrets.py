@@ -20,9 +20,8 @@ from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
 from kafka_sink.network.frames import READ_AHEAD_BYTES, UNLIMITED, UNLIMITED_MEMORY_POOL, FrameReader
-from kafka_sink.network.sasl.bearer_token import EndpointLimits, Token
+from kafka_sink.network.sasl.bearer_token import EndpointLimits, OAuthBearerClient, Token
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY, PlainClient, SaslClient
-from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
 from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_response

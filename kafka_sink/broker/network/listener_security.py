@@ -27,9 +27,9 @@ from kafka_sink.network.channel.channel import (
     ChannelBuilder,
 )
 from kafka_sink.network.frames import FrameReader, LoginMemoryPool, MemoryPool
+from kafka_sink.network.sasl.bearer_token import OAuthBearerServer
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import PlainServer, ServerExchange
-from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
 from kafka_sink.network.sasl.scram import ScramServer
 from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.trust.tls_context import TlsContexts

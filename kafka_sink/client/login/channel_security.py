@@ -169,7 +169,7 @@ def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]
 def _bearer(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
     # What fetches tokens costs a task more to import than all other mechanisms together.
     from kafka_sink.client.login.token_source import token_source
-    from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
+    from kafka_sink.network.sasl.bearer_token import OAuthBearerClient
 
     tokens = token_source(config, clock)
     return lambda host: OAuthBearerClient(tokens.token)

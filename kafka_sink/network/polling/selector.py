@@ -5,21 +5,25 @@ A client's sender thread or a broker's processor thread owns a :class:`KSelector
 does not interpret the content of frames.
 
 A frame is first written without registering for a write event, and a muted channel keeps its read event until that
-event fires, so that :mod:`socket_events` rarely changes a registration. Connections that are idle for longest are
+event fires. Events are registered lazily: those that a channel wants are compared with the registered ones, and the
+usual exchange of one request and one response changes no registration. Connections that are idle for longest are
 closed, and those whose authentication has failed, which is answered late to slow down attempts to guess passwords.
 """
 
 from __future__ import annotations
 
 import random
+import selectors
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kafka_sink.common.clock import Clock
+from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.channel.channel import ChannelBuilder, KafkaChannel
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect, cause_of
 from kafka_sink.network.frames import (
@@ -32,10 +36,68 @@ from kafka_sink.network.frames import (
     NetworkSend,
 )
 from kafka_sink.network.polling.selector_metrics import SelectorMetrics
-from kafka_sink.network.polling.socket_events import SocketEvents
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.network.transport.transport import READ, WRITE, Socket, begin_connect
+from kafka_sink.network.transport.wakeup import Wakeup
 from kafka_sink.protocol.framing import SIZE_BYTES
+
+# epoll takes the timeout in milliseconds as a C int.
+_LONGEST_SELECT_MS: Final = 2**31 - 1
+
+
+class SocketEvents:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = Wakeup()
+        self._selector.register(self._wakeup, READ, None)
+        #: The share of the thread's time in which it waits for events.
+        self.idle = IdleMeter(stopwatch_ns())
+
+    def register(self, channel: KafkaChannel) -> None:
+        """Register the events that *channel* wants now."""
+        wanted = channel.wanted_events
+        registered = channel.registered_events
+        if wanted == registered:
+            return
+        if not wanted:
+            self._selector.unregister(channel.transport.fileno())
+        elif registered:
+            self._selector.modify(channel.transport.fileno(), wanted, channel)
+        else:
+            self._selector.register(channel.transport.fileno(), wanted, channel)
+        channel.registered_events = wanted
+
+    def unregister(self, channel: KafkaChannel) -> None:
+        """Unregister *channel*, whatever events it wants.
+
+        A KeyboardInterrupt within :meth:`register` may have left it registered or not, whatever the channel says.
+        """
+        with suppress(KeyError):
+            self._selector.unregister(channel.transport.fileno())
+        channel.registered_events = 0
+
+    def wait(self, timeout_ms: int) -> list[tuple[KafkaChannel, int]]:
+        """Wait at most *timeout_ms* for an event or a wakeup; returns the channels with events, each with its mask."""
+        events: list[tuple[KafkaChannel, int]] = []
+        self.idle.begin_wait(stopwatch_ns())
+        ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
+        self.idle.end_wait(stopwatch_ns())
+        for selected, mask in ready:
+            if selected.data is None:
+                self._wakeup.drain()
+            else:
+                events.append((selected.data, mask))
+        return events
+
+    def wakeup(self) -> None:
+        """End the current wait, or the next one (any thread)."""
+        self._wakeup.signal()
+
+    def close(self) -> None:
+        self._selector.close()
+        self._wakeup.close()
 
 
 class DelayedRefusals:

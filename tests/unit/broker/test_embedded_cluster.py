@@ -112,7 +112,7 @@ def test_ipv6_host_is_advertised_in_brackets() -> None:
 def test_wildcard_address_is_warned_of_with_what_is_advertised(
     own: str | None, advertised: str, text: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_sink.broker.broker_server.address_of_this_machine", lambda wildcard: own)
+    monkeypatch.setattr("kafka_sink.broker.running_cluster.address_of_this_machine", lambda wildcard: own)
     with EmbeddedCluster(host="0.0.0.0") as cluster:
         port = cluster.nodes[1]["PLAINTEXT"].port
         assert cluster.bootstrap_servers == f"{advertised}:{port}"

@@ -16,8 +16,7 @@ from kafka_sink.common.errors import AuthenticationError, InvalidReceiveError
 from kafka_sink.network.channel.channel import ChannelBuilder, KafkaChannel
 from kafka_sink.network.channel.selectable import cause_of
 from kafka_sink.network.frames import UNLIMITED, UNLIMITED_MEMORY_POOL, FrameReader, MemoryPool
-from kafka_sink.network.polling.selector import DelayedRefusals, IdleExpiryManager
-from kafka_sink.network.polling.socket_events import SocketEvents
+from kafka_sink.network.polling.selector import DelayedRefusals, IdleExpiryManager, SocketEvents
 from kafka_sink.network.transport.listener import Listener, local_address, remote_address
 from kafka_sink.network.transport.resolver import SocketAddress, canonical_names, resolve
 from kafka_sink.network.transport.transport import READ, begin_connect

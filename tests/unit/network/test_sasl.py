@@ -9,10 +9,16 @@ import pytest
 
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.sasl_mechanisms import MAX_ITERATIONS, ScramCredential, parse_credential
-from kafka_sink.network.sasl.bearer_token import Token, encoded, token_of, unsecured_tokens
+from kafka_sink.network.sasl.bearer_token import (
+    OAuthBearerClient,
+    OAuthBearerServer,
+    Token,
+    encoded,
+    token_of,
+    unsecured_tokens,
+)
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY, PlainClient, PlainServer
-from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each

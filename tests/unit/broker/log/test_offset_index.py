@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.broker.log.offset_index import OffsetIndex, Seal
+from kafka_sink.broker.log.segment import OffsetIndex, Seal
 
 BATCHES = st.lists(st.tuples(st.integers(1, 50), st.integers(61, 5000), st.integers(0, 10**6)), max_size=60)
 
