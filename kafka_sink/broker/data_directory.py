@@ -17,7 +17,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from kafka_sink.common.files import OWNER_ONLY, require_own
@@ -54,7 +53,7 @@ class FileLock:
     def __enter__(self) -> FileLock:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.release()
 
 

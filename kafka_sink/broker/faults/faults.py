@@ -11,7 +11,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final
 
 from kafka_sink.broker.faults.error_response import names_topics
@@ -178,9 +178,7 @@ class FaultHandle:
     def __enter__(self) -> FaultHandle:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.remove()
 
 
@@ -328,21 +326,8 @@ def _error(value: str) -> ErrorCode:
     return names[value.upper()]
 
 
+_BY_TYPE: Final = {"str": str, "int": _whole, "float": _share, "ErrorCode": _error, "bool": _flag}
+#: Of the fields of a fault but its target, by their annotations.
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = MappingProxyType(
-    {
-        "topic": str,
-        "partition": _whole,
-        "node": _whole,
-        "nth": _whole,
-        "every": _whole,
-        "probability": _share,
-        "seed": _whole,
-        "times": _whole,
-        "error": _error,
-        "delay_ms": _whole,
-        "drop": str,
-        "close": str,
-        "duplicate": _flag,
-        "slow_ms": _whole,
-    }
+    {item.name: _BY_TYPE[str(item.type).removesuffix(" | None")] for item in fields(Fault)[1:]}
 )

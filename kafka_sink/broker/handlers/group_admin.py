@@ -12,7 +12,6 @@ from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_ha
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import consumer_group_describe as consumers
 from kafka_sink.protocol.messages import group_admin as m
 
 
@@ -76,29 +75,27 @@ _CONSUMER: Final = 1
 
 
 @api_handler(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1")
-def consumer_group_describe(request: ApiRequest[consumers.ConsumerGroupDescribeRequest]) -> None:
+def consumer_group_describe(request: ApiRequest[m.ConsumerGroupDescribeRequest]) -> None:
     """ConsumerGroupDescribe (key 69): the members of groups, what they have and what they are to have (KIP-848)."""
     groups = [_described_consumers(request, group_id) for group_id in dict.fromkeys(request.body.group_ids)]
-    request.respond(consumers.ConsumerGroupDescribeResponse(groups=groups))
+    request.respond(m.ConsumerGroupDescribeResponse(groups=groups))
 
 
 def _described_consumers(
-    request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group_id: str
-) -> consumers.DescribedGroup:
+    request: ApiRequest[m.ConsumerGroupDescribeRequest], group_id: str
+) -> m.DescribedConsumerGroup:
     try:
         group = request.permitted_groups(AclOperation.DESCRIBE, group_id).describe_consumers(group_id)
         described = _group(request.broker, group)
         _require_topics(request, described)
     except ApiError as error:
-        return consumers.DescribedGroup(error.code, str(error), group_id, "", 0, 0, "", [])
+        return m.DescribedConsumerGroup(error.code, str(error), group_id, "", 0, 0, "", [])
     if request.body.include_authorized_operations:
         described.authorized_operations = request.operations(ResourceType.GROUP, group_id)
     return described
 
 
-def _require_topics(
-    request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group: consumers.DescribedGroup
-) -> None:
+def _require_topics(request: ApiRequest[m.ConsumerGroupDescribeRequest], group: m.DescribedConsumerGroup) -> None:
     """:raises ApiError: TOPIC_AUTHORIZATION_FAILED if the client may not know of a topic that a member has."""
     assignments = (each for member in group.members for each in (member.assignment, member.target_assignment))
     names = {topic.topic_name for assignment in assignments for topic in assignment.topic_partitions}
@@ -107,17 +104,17 @@ def _require_topics(
         raise ApiError(text, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _group(context: BrokerContext, group: ConsumerGroup) -> consumers.DescribedGroup:
+def _group(context: BrokerContext, group: ConsumerGroup) -> m.DescribedConsumerGroup:
     members = [
         _member(context, member, group.targets.get(member.member_id, frozenset())) for member in group.members.values()
     ]
-    return consumers.DescribedGroup(
+    return m.DescribedConsumerGroup(
         ErrorCode.NONE, None, group.group_id, group.state, group.epoch, group.assignment_epoch, group.assignor, members
     )
 
 
-def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[TopicIdPartition]) -> consumers.Member:
-    return consumers.Member(
+def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[TopicIdPartition]) -> m.Member:
+    return m.Member(
         member.member_id,
         member.instance_id,
         member.rack_id,
@@ -133,15 +130,11 @@ def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[Top
     )
 
 
-def _assignment(context: BrokerContext, partitions: Iterable[TopicIdPartition]) -> consumers.Assignment:
+def _assignment(context: BrokerContext, partitions: Iterable[TopicIdPartition]) -> m.Assignment:
     by_topic = groupby(sorted(partitions), key=lambda each: each.topic_id)
     topics = [(context.cluster.topic_by_id(topic_id), [each.partition for each in mine]) for topic_id, mine in by_topic]
-    return consumers.Assignment(
-        [
-            consumers.TopicPartitions(topic.topic_id, topic.name, indexes)
-            for topic, indexes in topics
-            if topic is not None
-        ]
+    return m.Assignment(
+        [m.TopicPartitions(topic.topic_id, topic.name, indexes) for topic, indexes in topics if topic is not None]
     )
 
 

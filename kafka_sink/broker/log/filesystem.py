@@ -24,7 +24,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Protocol
 
 from crc32c import crc32c
@@ -56,7 +55,7 @@ class Descriptor:
     def __enter__(self) -> int:
         return self._all.acquire(self)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._all.release(self)
 
     def close(self) -> None:

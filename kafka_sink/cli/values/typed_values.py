@@ -6,8 +6,11 @@ nor a schema is trusted: what is made of one is bounded, and one that cannot be 
 Values of Avro are the JSON that :mod:`kafka_sink.formats.avro.reading` makes: bytes are ``{"base64": "…"}`` or text;
 decimals, dates, times and timestamps are texts, and so are numbers that JSON does not have.
 
+Those of Protobuf are the JSON that Google's libraries have for messages: fields have the names of the schema, and
+those without presence are shown with their default values.
+
 Source: https://avro.apache.org/docs/1.12.0/specification/#logical-types; the JSON is not Avro's own JSON encoding,
-which names the types of unions.
+which names the types of unions. https://protobuf.dev/programming-guides/json/.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 
-from kafka_sink.cli.values import protobuf_values
 from kafka_sink.cli.values.json_records import Read, Shown, bytes_from_json, bytes_text
 from kafka_sink.cli.values.value_schemas import KeptSchemas, TypedColumn, given_form, registered
 from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
@@ -30,9 +33,14 @@ from kafka_sink.formats.avro.schema import Decimal as AvroDecimal
 from kafka_sink.formats.bounds import check_json
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.protobuf.descriptors import check_installed, pool_of
+from kafka_sink.formats.protobuf.descriptors import linked as linked_protobuf
+from kafka_sink.formats.protobuf.parsing import message_names, parse_file
+from kafka_sink.formats.protobuf.parsing import parse_schema as parse_protobuf
+from kafka_sink.formats.protobuf.weighing import Scale
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.client import RegistryClient
-from kafka_sink.registry.subjects import split_wire, wire_header
+from kafka_sink.registry.subjects import message_position, split_position, split_wire, wire_header
 from kafka_sink.ui.shown import SHOWN_CHARACTERS
 
 
@@ -160,7 +168,7 @@ def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
 
 def _pieces(form: str, column: str, registry: RegistryClient, most_values: int) -> Pieces:
     """:raises FormatError: if a package of the format is missing."""
-    return protobuf_values.shown(column, registry, most_values) if form == PROTOBUF else _of_avro(column, registry)
+    return _protobuf_pieces(column, registry, most_values) if form == PROTOBUF else _of_avro(column, registry)
 
 
 def _whole(pieces: Pieces, column: str) -> Shown:
@@ -210,7 +218,7 @@ def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:
     :raises ConfigError: if the schema is invalid, or a package of the format is not installed.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
     """
-    return protobuf_values.writer(registry, written) if written.form == PROTOBUF else _avro_writer(registry, written)
+    return _protobuf_writer(registry, written) if written.form == PROTOBUF else _avro_writer(registry, written)
 
 
 def _avro_writer(registry: RegistryClient, written: TypedColumn) -> Read:
@@ -249,3 +257,99 @@ def _fastavro() -> Any:
             "Avro on the command line needs the package fastavro, which pip install 'kafkalite[avro]' installs"
         ) from None
     return fastavro
+
+
+def _protobuf_pieces(column: str, registry: RegistryClient, most_values: int) -> Pieces:
+    """What makes JSON of the keys or values, called *column*, with at most *most_values* values each.
+
+    :raises FormatError: if a package is missing.
+    """
+    check_installed()
+    schemas = KeptSchemas(
+        lambda schema_id: registry.schema(schema_id, PROTOBUF.upper()),
+        lambda schema: _ReadSchema(linked_protobuf(schema)),
+    )
+
+    def decoded(payload: bytes) -> Iterator[str]:
+        schema_id, data = split_wire(payload)
+        schema = schemas.of(schema_id)
+        position, data = split_position(data)
+        if position not in schema.names:
+            raise SerializationError(f"the {column} is of a message that schema {schema_id} does not have: {position}")
+        try:
+            yield schema.as_json(schema.names[position], data, most_values)
+        except CorruptRecordError as error:
+            raise SerializationError(f"the {column} is not valid Protobuf of schema {schema_id}: {error}") from None
+
+    return decoded
+
+
+class _ReadSchema:
+    """The messages of the schema *text*."""
+
+    def __init__(self, text: str) -> None:
+        """:raises FormatError: if it is no valid schema."""
+        self.names = {position: name for name, position in message_names(text)}
+        self._scale = Scale(parse_file(text))
+        self._pool = pool_of(text)
+
+    def as_json(self, name: str, data: bytes, most_values: int) -> str:
+        """The JSON of the message *name*, which is *data*.
+
+        :raises CorruptRecordError: if it is none, or has too many values.
+        """
+        from google.protobuf import json_format, message_factory
+
+        self._scale.check(name, data, most_values)
+        try:
+            text: str = json_format.MessageToJson(
+                message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name)).FromString(data),
+                always_print_fields_with_no_presence=True,
+                preserving_proto_field_name=True,
+                indent=None,
+                ensure_ascii=False,
+                descriptor_pool=self._pool,
+            )
+        except MemoryError:
+            raise
+        except Exception as error:
+            # The library's errors are of many kinds, and a schema chooses among them.
+            raise CorruptRecordError(f"{type(error).__name__}: {error!s:.200}") from None
+        return without_controls(text)
+
+
+def _protobuf_writer(registry: RegistryClient, written: TypedColumn) -> Read:
+    """What makes Protobuf payloads of JSON, as :func:`payload_writer` says.
+
+    :raises FormatError: if the schema is invalid or lacks the message, or if a package is missing.
+    :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
+    """
+    schema_id, text = registered(registry, written, given_form(written))
+    schema = parse_protobuf(text, written.message)
+    header = wire_header(schema_id) + message_position(schema.position)
+
+    def encoded(value: Any, field: str) -> bytes | None:
+        if value is None:
+            return None
+        return header + _from_json(text, schema.root, value, field)
+
+    return encoded
+
+
+def _from_json(text: str, name: str, value: Any, field: str) -> bytes:
+    from google.protobuf import json_format
+    from google.protobuf.message import EncodeError
+
+    try:
+        parsed = json_format.ParseDict(value, _class(text, name)(), descriptor_pool=pool_of(text))
+        data: bytes = parsed.SerializeToString()
+    except (json_format.Error, EncodeError, TypeError, AttributeError, ValueError) as error:
+        raise SerializationError(f"field {field}: {error}") from None
+    return data
+
+
+@cache
+def _class(text: str, name: str) -> Any:
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(pool_of(text).FindMessageTypeByName(name))

@@ -22,7 +22,6 @@ from kafka_sink.common.bounded import Cursor
 from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import consumer_group_describe as consumers
 from kafka_sink.protocol.messages import group_admin as m
 from kafka_sink.protocol.messages import group_offsets
 from kafka_sink.protocol.messages.metadata import GROUP
@@ -174,14 +173,14 @@ class _DescribeGroup(_GroupRequest[m.DescribedGroup]):
         return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
 
 
-class _DescribeConsumers(_GroupRequest[consumers.DescribedGroup]):
+class _DescribeConsumers(_GroupRequest[m.DescribedConsumerGroup]):
     api_key = ApiKey.CONSUMER_GROUP_DESCRIBE
 
     def build(self, version: int) -> Struct:
-        return consumers.ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
+        return m.ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
 
-    def read(self, body: Struct) -> Done[consumers.DescribedGroup] | Errors[consumers.DescribedGroup]:
-        group = only_one(self._expect(body, consumers.ConsumerGroupDescribeResponse).groups)
+    def read(self, body: Struct) -> Done[m.DescribedConsumerGroup] | Errors[m.DescribedConsumerGroup]:
+        group = only_one(self._expect(body, m.ConsumerGroupDescribeResponse).groups)
         return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
 
 
