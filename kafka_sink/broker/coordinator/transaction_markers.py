@@ -8,6 +8,7 @@ module must not change the coordinator's state.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
@@ -27,28 +28,20 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_PARTITIONS: Final = 50
 #: A newer epoch has written to the log, so there is no transaction left that this marker could end.
 _OBSOLETE: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+_log: Final = ContextLogger(__name__, "transaction markers")
 
 
+@dataclass
 class TransactionMarkers:
     """Writes markers to the logs and completes pending offsets in the group coordinator."""
 
-    def __init__(
-        self,
-        cluster: ClusterState,
-        logs: LogManager,
-        complete_offsets: Callable[[int, Collection[str], bool], None],
-        clock: Clock,
-        on_written: Callable[[TopicPartition], None],
-    ) -> None:
-        """*complete_offsets* commits or discards the pending offsets of a producer id's transaction, in groups.
-
-        *on_written* is called with every partition whose last stable offset may have moved."""
-        self._cluster = cluster
-        self._logs = logs
-        self._complete_offsets = complete_offsets
-        self._clock = clock
-        self._on_written = on_written
-        self._log = ContextLogger(__name__, "transaction markers")
+    _cluster: ClusterState
+    _logs: LogManager
+    #: Commits or discards the pending offsets of a producer id's transaction, in groups.
+    _complete_offsets: Callable[[int, Collection[str], bool], None]
+    _clock: Clock
+    #: Called with every partition whose last stable offset may have moved.
+    _on_written: Callable[[TopicPartition], None]
 
     def write(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
         """Write markers to all participants that are logs; returns those that have the marker or no longer exist."""
@@ -69,7 +62,7 @@ class TransactionMarkers:
             try:
                 self._complete_offsets(metadata.producer_id, metadata.groups, metadata.state.is_commit)
             except ApiError as error:
-                self._log.warning("offsets of producer %d stay pending for now: %s", metadata.producer_id, error)
+                _log.warning("offsets of producer %d stay pending for now: %s", metadata.producer_id, error)
                 return frozenset()
         return offsets
 
@@ -80,9 +73,9 @@ class TransactionMarkers:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return self._cluster.topic(partition.topic) is None
             if error.code in _OBSOLETE:
-                self._log.warning("no marker for %s: %s", partition, error)
+                _log.warning("no marker for %s: %s", partition, error)
                 return True
-            self._log.info("the marker for %s is written later: %s", partition, error)
+            _log.info("the marker for %s is written later: %s", partition, error)
             return False
         return True
 

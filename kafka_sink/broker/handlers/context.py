@@ -48,7 +48,6 @@ from kafka_sink.protocol.schema import Struct, VersionRange
 T = TypeVar("T")
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
-S_co = TypeVar("S_co", bound=Struct, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +149,15 @@ class BrokerContext:
         return log
 
 
-class ApiRequest(Generic[S_co]):
+@dataclass(slots=True, eq=False)
+class ApiRequest(Generic[S]):
     """A decoded request to a *broker* and the methods that answer it. Any thread may answer."""
 
-    __slots__ = ("body", "broker", "request", "sink")
-
-    def __init__(self, broker: BrokerContext, request: Request, sink: ResponseSink, body: S_co) -> None:
-        self.broker = broker
-        self.request = request
-        #: Receives the responses.
-        self.sink = sink
-        self.body = body
+    broker: BrokerContext
+    request: Request
+    #: Receives the responses.
+    sink: ResponseSink
+    body: S
 
     @property
     def version(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -47,11 +48,11 @@ def _is_end(response: Response) -> bool:
     return isinstance(response, SendResponse | NoOpResponse | CloseConnectionResponse)
 
 
+@dataclass
 class _Changed:
     """Passes on to *sink* what does not end a request."""
 
-    def __init__(self, sink: ResponseSink) -> None:
-        self._sink = sink
+    _sink: ResponseSink
 
     def send_response(self, response: Response) -> None:
         if _is_end(response):
@@ -63,14 +64,13 @@ class _Changed:
         raise NotImplementedError
 
 
+@dataclass
 class Held(_Changed):
     """Answers are sent *delay_ms* later."""
 
-    def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, delay_ms: int) -> None:
-        super().__init__(sink)
-        self._timer = timer
-        self._clock = clock
-        self._delay_ms = delay_ms
+    _timer: Timer
+    _clock: Clock
+    _delay_ms: int
 
     def _end(self, response: Response) -> None:
         due_ms = self._clock.monotonic_ms() + self._delay_ms
@@ -112,14 +112,13 @@ class Halved(_Changed):
         self._sink.send_response(PieceResponse(request, data[: len(data) // 2], close))
 
 
+@dataclass
 class Dripped(_Changed):
     """An answer's bytes are sent in pieces over *over_ms*."""
 
-    def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, over_ms: int) -> None:
-        super().__init__(sink)
-        self._timer = timer
-        self._clock = clock
-        self._over_ms = over_ms
+    _timer: Timer
+    _clock: Clock
+    _over_ms: int
 
     def _end(self, response: Response) -> None:
         if not isinstance(response, SendResponse):
@@ -149,11 +148,11 @@ class Dripped(_Changed):
         self._sink.send_response(NoOpResponse(response.request))
 
 
+@dataclass
 class Swallowed:
     """The answer, and its throttling, if any, are dropped; then *then* is called. The request stays unanswered."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
+    _then: Callable[[], None]
 
     def send_response(self, response: Response) -> None:
         if _is_end(response):
@@ -252,7 +251,7 @@ def _refuse(request: ApiRequest[Any], cut: _Cutter, fault: Fault, code: ErrorCod
         request.close_connection()
         return
     if cut.key is ApiKey.METADATA:
-        handle(_Patched(request, lambda answer: _metadata(answer, fault, code)))
+        handle(_Patched.of(request, lambda answer: _metadata(answer, fault, code), request.body))
         return
     hit, rest = cut.cut(fault)
     assert hit is not None, "a fault applied to the request"
@@ -260,7 +259,7 @@ def _refuse(request: ApiRequest[Any], cut: _Cutter, fault: Fault, code: ErrorCod
     if rest is None:
         request.respond(refusal)
         return
-    handle(_Patched(request, lambda answer: error_response.joined(cut.key, cut.version, answer, refusal), rest))
+    handle(_Patched.of(request, lambda answer: error_response.joined(cut.key, cut.version, answer, refusal), rest))
 
 
 def _metadata(answer: Struct, fault: Fault, code: ErrorCode) -> Struct:
@@ -268,16 +267,15 @@ def _metadata(answer: Struct, fault: Fault, code: ErrorCode) -> Struct:
     return error_response.metadata_with_errors(answer, partial(_means, fault), code)
 
 
+@dataclass(slots=True, eq=False)
 class _Patched(ApiRequest[Any]):
-    """A request, or a part of it with *body*, whose answer is changed before it is sent."""
+    """A request, or a part of it, whose answer is changed before it is sent."""
 
-    __slots__ = ("_change",)
+    change: Callable[[Struct], Struct]
 
-    def __init__(
-        self, request: ApiRequest[Any], change: Callable[[Struct], Struct], body: Struct | None = None
-    ) -> None:
-        super().__init__(request.broker, request.request, request.sink, request.body if body is None else body)
-        self._change = change
+    @classmethod
+    def of(cls, request: ApiRequest[Any], change: Callable[[Struct], Struct], body: Struct) -> _Patched:
+        return cls(request.broker, request.request, request.sink, body, change)
 
     def respond_in_version(self, body: Struct, version: int, on_complete: Callable[[], None] | None = None) -> None:
-        super().respond_in_version(self._change(body), version, on_complete)
+        ApiRequest.respond_in_version(self, self.change(body), version, on_complete)

@@ -23,6 +23,7 @@ import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -37,20 +38,18 @@ from kafka_sink.common.threads import at_fork
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
+@dataclass(slots=True, eq=False)
 class Descriptor:
     """One file of :class:`Descriptors`. A ``with`` block opens it, receives its descriptor and keeps it open.
 
     :raises OSError: if it was closed (EBADF), or cannot be reopened.
     """
 
-    __slots__ = ("_all", "closed", "fd", "path", "users")
-
-    def __init__(self, path: Path, all_of_them: Descriptors) -> None:
-        self.path = path
-        self._all = all_of_them
-        self.fd = -1
-        self.users = 0
-        self.closed = False
+    path: Path
+    _all: Descriptors
+    fd: int = -1
+    users: int = 0
+    closed: bool = False
 
     def __enter__(self) -> int:
         return self._all.acquire(self)

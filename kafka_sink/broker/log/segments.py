@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -25,28 +26,20 @@ COMPACTED_SUFFIX: Final = ".compacted"
 _MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 
 
+@dataclass(slots=True, eq=False)
 class Segments:
     """At least one segment, oldest first."""
 
-    def __init__(
-        self,
-        directory: Path,
-        filesystem: FileSystem,
-        index_interval_bytes: int,
-        segments: list[Segment],
-        start_offset: int,
-        compacted_offset: int,
-    ) -> None:
-        self._directory = directory
-        self._filesystem = filesystem
-        self._index_interval_bytes = index_interval_bytes
-        self._segments = segments
-        #: The offset of the oldest record that is kept.
-        self.start_offset = start_offset
-        #: All records before it have been through a compaction.
-        self.compacted_offset = compacted_offset
-        #: Segments that are rolled but not sealed yet.
-        self.unsealed: list[Segment] = []
+    _directory: Path
+    _filesystem: FileSystem
+    _index_interval_bytes: int
+    _segments: list[Segment]
+    #: The offset of the oldest record that is kept.
+    start_offset: int
+    #: All records before it have been through a compaction.
+    compacted_offset: int
+    #: Segments that are rolled but not sealed yet.
+    unsealed: list[Segment] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)

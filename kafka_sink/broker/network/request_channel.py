@@ -46,43 +46,23 @@ class ResponseReceiver(Protocol):
         this)."""
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """A received request, until it is answered."""
 
-    __slots__ = (
-        "_receive",
-        "body_offset",
-        "context",
-        "dequeued_ns",
-        "handled_ns",
-        "processor",
-        "received_ns",
-        "responded_ns",
-        "response_dequeued_ns",
-        "throttle_ms",
-    )
-
-    def __init__(
-        self,
-        processor: ResponseReceiver,
-        context: RequestContext,
-        receive: NetworkReceive,
-        body_offset: int,
-        received_ns: int = 0,
-    ) -> None:
-        #: The one that owns the connection.
-        self.processor = processor
-        self.context = context
-        #: Offset of the body in the payload.
-        self.body_offset = body_offset
-        self._receive = receive
-        # Timestamps for metrics, in ns of a monotonic clock; 0 for events that have not happened yet.
-        self.received_ns = received_ns
-        self.dequeued_ns = 0
-        self.handled_ns = 0
-        self.responded_ns = 0
-        self.response_dequeued_ns = 0
-        self.throttle_ms = 0
+    #: The one that owns the connection.
+    processor: ResponseReceiver
+    context: RequestContext
+    _receive: NetworkReceive
+    #: Offset of the body in the payload.
+    body_offset: int
+    # Timestamps for metrics, in ns of a monotonic clock; 0 for events that have not happened yet.
+    received_ns: int = 0
+    dequeued_ns: int = 0
+    handled_ns: int = 0
+    responded_ns: int = 0
+    response_dequeued_ns: int = 0
+    throttle_ms: int = 0
 
     @property
     def payload(self) -> memoryview:
