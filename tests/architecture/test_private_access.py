@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "fakes/producing.py": {"_queues"},
     "fakes/sender_world.py": {"_settings"},
     "golden/make_avro_golden.py": {"_jdf", "_jvm"},
-    "property/test_client_hostile_answers.py": {"_nodes", "_states"},
+    "property/test_client_hostile_answers.py": {"_nodes"},
     "sim/mutations.py": {"_pool"},
     "spark/test_json_settings.py": {"_jdf", "_jvm"},
     "spark/test_progress_line.py": {"_jsc"},

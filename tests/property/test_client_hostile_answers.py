@@ -276,5 +276,5 @@ def _was_told_for_good(world: HostileWorld) -> bool:
     """A fatal error, a long throttle time, or a leader epoch beyond all that honest brokers will ever tell."""
     is_over = world.transactions is not None and world.transactions.has_fatal_error
     # Private: outside a node that is throttled looks like one whose connection is still being set up.
-    is_throttled = any(s.throttled_until_ms > world.clock.now_ms for s in world.client._states._nodes.values())
+    is_throttled = any(s.throttled_until_ms > world.clock.now_ms for s in world.client.states._nodes.values())
     return is_over or is_throttled or any(info.leader_epoch for info in world.metadata.fetch().partitions)

@@ -326,7 +326,13 @@ def _error(value: str) -> ErrorCode:
     return names[value.upper()]
 
 
-_BY_TYPE: Final = {"str": str, "int": _whole, "float": _share, "ErrorCode": _error, "bool": _flag}
+_BY_TYPE: Final[Mapping[str, Callable[[str], Any]]] = {
+    "str": str,
+    "int": _whole,
+    "float": _share,
+    "ErrorCode": _error,
+    "bool": _flag,
+}
 #: Of the fields of a fault but its target, by their annotations.
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = MappingProxyType(
     {item.name: _BY_TYPE[str(item.type).removesuffix(" | None")] for item in fields(Fault)[1:]}

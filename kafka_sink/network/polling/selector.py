@@ -260,13 +260,11 @@ class KSelector:
     def connect(
         self, connection_id: str, address: SocketAddress, send_buffer_bytes: int, receive_buffer_bytes: int
     ) -> None:
-        """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         self._refuse_duplicate(connection_id)
         sock = begin_connect(address, send_buffer_bytes, receive_buffer_bytes)
         self._adopt(connection_id, sock, connected=False, peer_host=(address.name or address.host).removesuffix("."))
 
     def register(self, connection_id: str, sock: Socket) -> None:
-        """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         self._refuse_duplicate(connection_id)
         sock.setblocking(False)
         self._adopt(connection_id, sock, connected=True, peer_host="")
@@ -369,7 +367,6 @@ class KSelector:
     # -- sending
 
     def send(self, send: NetworkSend) -> None:
-        """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         closing = self._closing.get(send.destination)
         if closing is not None:
             self._failed_sends[send.destination] = closing.cause
@@ -389,7 +386,6 @@ class KSelector:
     # -- polling
 
     def wakeup(self) -> None:
-        """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         self._events.wakeup()
 
     def poll(self, timeout_ms: int) -> None:
