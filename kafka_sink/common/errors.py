@@ -303,7 +303,6 @@ class ApiError(KafkaError):
     """An error response of a broker, or a failure of the connection to it, with the protocol's error code."""
 
     remedy = "[by Kafka's name of the error](#errors-of-brokers), or Kafka's documentation of that name"
-
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
@@ -324,7 +323,6 @@ class KafkaTimeoutError(ApiError, TimeoutError):
     """A time-out of the client has expired (``max.block.ms``, ``delivery.timeout.ms``, that of a ``get``)."""
 
     remedy = "the text names the awaited event: metadata, memory or an acknowledgement"
-
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -341,7 +339,6 @@ class DisconnectError(ApiError):
     """The connection was lost while a request was in flight."""
 
     remedy = "look into the broker's log; `request.timeout.ms` and quotas"
-
     code = ErrorCode.NETWORK_EXCEPTION
 
 
@@ -364,7 +361,6 @@ class UnsupportedVersionError(ApiError):
         "upgrade the brokers: at least 3.3, or 3.6 for exactly once ([Versions](versions.md)); a "
         "[service](versions.md#hosted-kafkas) without transactions supports at-least-once writes only"
     )
-
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -376,7 +372,6 @@ class InvalidRecordError(ApiError):
         "the text has topic, partition, the record's position in its batch, the setting and the brokers' reason; grant "
         "DESCRIBE_CONFIGS on the topic, so that the sink finds such rows before it sends them"
     )
-
     code = ErrorCode.INVALID_RECORD
 
     def __init__(self, message: str, code: ErrorCode | None = None, numbers: Sequence[int] = ()) -> None:
@@ -388,7 +383,6 @@ class InvalidTimestampError(ApiError):
     """A timestamp is too far from the time of the write for the settings of its topic."""
 
     remedy = "as for `InvalidRecordError`"
-
     code = ErrorCode.INVALID_TIMESTAMP
 
 
@@ -396,7 +390,6 @@ class RecordTooLargeError(ApiError):
     """A record is larger than ``max.request.size``, ``buffer.memory`` or the broker's limit."""
 
     remedy = "raise [`kafka.max.request.size`](options.md#kafka.max.request.size) and the topic's `max.message.bytes`"
-
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -404,7 +397,6 @@ class UnknownTopicOrPartitionError(ApiError):
     """The topic or the partition does not exist (and is not created automatically)."""
 
     remedy = "create it (`kafkalite topics create`), or set `topicPartitions`"
-
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -412,7 +404,6 @@ class InvalidTopicError(ApiError):
     """The name of the topic is invalid."""
 
     remedy = "correct the name"
-
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -420,7 +411,6 @@ class AuthenticationError(ApiError):
     """The broker refused the client's credentials."""
 
     remedy = "the text names the mechanism and what to check; [Security](security.md)"
-
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
@@ -428,7 +418,6 @@ class SslAuthenticationError(AuthenticationError):
     """TLS failed: a certificate is not trusted, or the peers share no version or cipher. A retry does not help."""
 
     remedy = "the text names the certificate and the reason; [Security](security.md)"
-
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -436,7 +425,6 @@ class OutOfOrderSequenceError(ApiError):
     """There is a gap before this batch on the broker: data of this producer may have been lost."""
 
     remedy = "look into the brokers' logs; the task is tried again"
-
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -444,7 +432,6 @@ class ProducerFencedError(ApiError):
     """A newer producer took over this producer's id."""
 
     remedy = "run one query per name"
-
     code = ErrorCode.PRODUCER_FENCED
 
 
@@ -452,7 +439,6 @@ class TransactionAbortableError(ApiError):
     """The transaction failed and can only be aborted; the producer can be used afterwards."""
 
     remedy = "`abort_transaction()`, then begin again"
-
     code = ErrorCode.TRANSACTION_ABORTABLE
 
 

@@ -16,65 +16,25 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.schema import MAX_VERSION, Struct, VersionRange
 
 #: The APIs of each module in ``messages``; the classes have Kafka's names, ``ListOffsetsRequest`` for ``LIST_OFFSETS``.
-_KEYS: Final = {
-    "produce": (ApiKey.PRODUCE,),
-    "fetch": (ApiKey.FETCH,),
-    "log_offsets": (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS),
-    "metadata": (ApiKey.METADATA, ApiKey.FIND_COORDINATOR),
-    "group_offsets": (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_DELETE),
-    "group_members": (
-        ApiKey.JOIN_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ),
-    "group_admin": (
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.LIST_GROUPS,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-    ),
-    "connection": (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
-    "topics": (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
-    "transactions": (
-        ApiKey.INIT_PRODUCER_ID,
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        ApiKey.END_TXN,
-    ),
-    "transaction_admin": (
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.DESCRIBE_PRODUCERS,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.LIST_TRANSACTIONS,
-    ),
-    "acls": (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
-    "configs": (
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.LIST_CONFIG_RESOURCES,
-    ),
-    "replicas": (
-        ApiKey.DESCRIBE_LOG_DIRS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    ),
-    "users": (
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    ),
-    "cluster": (
-        ApiKey.DESCRIBE_QUORUM,
-        ApiKey.DESCRIBE_CLUSTER,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-    ),
+_NAMES: Final = {
+    "produce": "PRODUCE",
+    "fetch": "FETCH",
+    "log_offsets": "LIST_OFFSETS OFFSET_FOR_LEADER_EPOCH DELETE_RECORDS",
+    "metadata": "METADATA FIND_COORDINATOR",
+    "group_offsets": "OFFSET_COMMIT OFFSET_FETCH TXN_OFFSET_COMMIT OFFSET_DELETE",
+    "group_members": "JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP CONSUMER_GROUP_HEARTBEAT",
+    "group_admin": "DESCRIBE_GROUPS LIST_GROUPS DELETE_GROUPS CONSUMER_GROUP_DESCRIBE",
+    "connection": "API_VERSIONS SASL_HANDSHAKE SASL_AUTHENTICATE",
+    "topics": "CREATE_TOPICS DELETE_TOPICS CREATE_PARTITIONS",
+    "transactions": "INIT_PRODUCER_ID ADD_PARTITIONS_TO_TXN ADD_OFFSETS_TO_TXN END_TXN",
+    "transaction_admin": "WRITE_TXN_MARKERS DESCRIBE_PRODUCERS DESCRIBE_TRANSACTIONS LIST_TRANSACTIONS",
+    "acls": "DESCRIBE_ACLS CREATE_ACLS DELETE_ACLS",
+    "configs": "DESCRIBE_CONFIGS ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS LIST_CONFIG_RESOURCES",
+    "replicas": "DESCRIBE_LOG_DIRS ELECT_LEADERS ALTER_PARTITION_REASSIGNMENTS LIST_PARTITION_REASSIGNMENTS",
+    "users": "DESCRIBE_CLIENT_QUOTAS ALTER_CLIENT_QUOTAS DESCRIBE_USER_SCRAM_CREDENTIALS ALTER_USER_SCRAM_CREDENTIALS",
+    "cluster": "DESCRIBE_QUORUM DESCRIBE_CLUSTER DESCRIBE_TOPIC_PARTITIONS",
 }
-_MODULES: Final = {key: module for module, keys in _KEYS.items() for key in keys}
+_MODULES: Final = {ApiKey[name]: module for module, names in _NAMES.items() for name in names.split()}
 
 
 @dataclass(frozen=True, slots=True)

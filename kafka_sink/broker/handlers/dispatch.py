@@ -7,57 +7,33 @@ connection is closed, because the client could not read any answer. ApiVersions 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.handlers import (
-    configs,
-    features,
-    fetch,
-    group_admin,
-    group_members,
-    group_offsets,
-    log_offsets,
-    metadata,
-    produce,
-    replicas,
-    topics,
-    transaction_admin,
-    transactions,
-    users,
-)
+from kafka_sink.broker.handlers import features, transactions
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.broker.handlers.fault_injection import handle_with_faults
 from kafka_sink.broker.network.request_channel import CloseConnectionResponse, Request, RequestChannel, RequestHandler
 from kafka_sink.common.errors import ProtocolError
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.text import words
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_body
 from kafka_sink.protocol.messages.connection import ApiVersionsRequest
 from kafka_sink.protocol.schema import VersionRange
 
-_MODULES: Final = (
-    configs,
-    features,
-    fetch,
-    group_admin,
-    group_members,
-    group_offsets,
-    log_offsets,
-    metadata,
-    produce,
-    replicas,
-    topics,
-    transaction_admin,
-    transactions,
-    users,
-)
+#: The modules with handlers.
+_MODULES: Final = words("""
+    configs features fetch group_admin group_members group_offsets log_offsets metadata produce replicas topics
+    transaction_admin transactions users
+""")
 HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
     {
         handler.key: handler
-        for module in _MODULES
-        for handler in vars(module).values()
+        for name in _MODULES
+        for handler in vars(import_module(f"kafka_sink.broker.handlers.{name}")).values()
         if isinstance(handler, ApiHandler)
     }
 )
