@@ -19,21 +19,9 @@ from kafka_sink.cli import output
 from kafka_sink.cli.output import CommandGroup
 from kafka_sink.common.config import nearest
 from kafka_sink.common.log_context import Said, once
+from kafka_sink.common.text import words
 
-COMMANDS: Final = (
-    "broker",
-    "topics",
-    "groups",
-    "txn",
-    "produce",
-    "consume",
-    "verify",
-    "check",
-    "report",
-    "ui",
-    "files",
-    "completion",
-)
+COMMANDS: Final = words("broker topics groups txn produce consume verify check report ui files completion")
 #: A command of earlier versions → what to use instead.
 _GONE: Final = {
     "acls": "Command 'acls' is gone: use kafka-acls, whose commands for a job are printed by 'kafkalite check TOPIC "

@@ -36,14 +36,9 @@ PARTITION: Final = "partition"
 
 #: Fields that identify the elements of a list → their meaning; messages use several names for the same meaning.
 _IDENTITIES: Final = {
-    "name": TOPIC,
-    "topic": TOPIC,
-    "topic_name": TOPIC,
+    **dict.fromkeys(("name", "topic", "topic_name"), TOPIC),
     "topic_id": TOPIC_ID,
-    "index": PARTITION,
-    "partition": PARTITION,
-    "partition_index": PARTITION,
-    "partition_id": PARTITION,
+    **dict.fromkeys(("index", "partition", "partition_index", "partition_id"), PARTITION),
     "group_id": "group",
     "key": "key",
     "member_id": "member",

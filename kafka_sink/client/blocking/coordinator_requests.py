@@ -41,24 +41,19 @@ from kafka_sink.client.requests.outcomes import (
     Refused,
 )
 from kafka_sink.common.clock import Clock, ExponentialBackoff
-from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, codes
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.schema import Struct
 
 #: The codes after which a request is repeated; all others are final.
-_REACTIONS: Final = {
-    ErrorCode.UNKNOWN_SERVER_ERROR: Reaction.RETRY,
-    ErrorCode.REQUEST_TIMED_OUT: Reaction.RETRY,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
-    ErrorCode.CONCURRENT_TRANSACTIONS: Reaction.RETRY,
-    ErrorCode.UNSTABLE_OFFSET_COMMIT: Reaction.RETRY,
-    ErrorCode.NOT_ENOUGH_REPLICAS: Reaction.RETRY,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Reaction.RETRY,
-    ErrorCode.NOT_COORDINATOR: Reaction.LOOK_UP,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
-    ErrorCode.NETWORK_EXCEPTION: Reaction.LOOK_UP,
-}
+_REACTIONS: Final = dict.fromkeys(
+    codes("""
+        UNKNOWN_SERVER_ERROR REQUEST_TIMED_OUT COORDINATOR_LOAD_IN_PROGRESS CONCURRENT_TRANSACTIONS
+        UNSTABLE_OFFSET_COMMIT NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    """),
+    Reaction.RETRY,
+) | dict.fromkeys(codes("NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE NETWORK_EXCEPTION"), Reaction.LOOK_UP)
 
 _FIRST_BACKOFF_MS: Final = 10
 _LONGEST_BACKOFF_MS: Final = 500

@@ -6,7 +6,8 @@ Source: apache/kafka ``CreateAclsRequest``, ``DescribeAclsRequest``, ``DeleteAcl
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from kafka_sink.common.acl import (
     AclBinding,
@@ -18,6 +19,7 @@ from kafka_sink.common.acl import (
     from_code,
 )
 from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.text import words
 from kafka_sink.protocol import schema as s
 
 
@@ -132,27 +134,18 @@ class DeleteAclsResponse(s.Struct, versions="1-3", flexible="2+"):
 _Filter = TypeVar("_Filter", bound=AclFilter)
 
 
-def _fields(acl: AclBinding | AclBindingFilter) -> tuple[Any, ...]:
-    """The fields of *acl* in the order of all messages."""
-    return (
-        acl.resource_type,
-        acl.resource_name,
-        acl.pattern_type,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission_type,
-    )
+#: The fields of an ACL, or of a filter, in the order of all messages.
+_FIELDS: Final = attrgetter(*words("resource_type resource_name pattern_type principal host operation permission_type"))
 
 
 def creation_of(acl: AclBinding) -> AclCreation:
     """The message that creates *acl*."""
-    return AclCreation(*_fields(acl))
+    return AclCreation(*_FIELDS(acl))
 
 
 def deletion_of(acl: AclBinding) -> DeleteAclsMatchingAcl:
     """The message that *acl* was deleted."""
-    return DeleteAclsMatchingAcl(ErrorCode.NONE, None, *_fields(acl))
+    return DeleteAclsMatchingAcl(ErrorCode.NONE, None, *_FIELDS(acl))
 
 
 def binding_of(
@@ -174,7 +167,7 @@ def binding_of(
 
 def filter_message(kind: type[_Filter], wanted: AclBindingFilter) -> _Filter:
     """The message of *kind* that selects what *wanted* does."""
-    return kind(*_fields(wanted))
+    return kind(*_FIELDS(wanted))
 
 
 def filter_of(message: AclFilter) -> AclBindingFilter:
