@@ -68,20 +68,16 @@ class KnownProducer:
         return self.batches[-1].last_sequence if self.batches else -1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class VerificationGuard:
     """Represents one verification with the transaction coordinator; guards are compared by identity.
 
     *transaction_version* is that of the producer; in version 2 each of its transactions has an epoch of its own.
     """
 
-    __slots__ = ("epoch", "producer_id", "transaction_version")
-
-    def __init__(
-        self, producer_id: int, epoch: int, *, transaction_version: TransactionVersion = TransactionVersion.V1
-    ) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.transaction_version = transaction_version
+    producer_id: int
+    epoch: int
+    transaction_version: TransactionVersion = TransactionVersion.V1
 
     def ends_the_previous(self, marker: EndTransactionMarker) -> bool:
         """Whether *marker* ends the transaction before the one that is being verified.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kafka_sink.broker.network.request_channel import Request
@@ -50,12 +51,10 @@ class _Instants(NamedTuple):
     throttle_ms: int
 
 
+@dataclass(slots=True)
 class _Times:
-    __slots__ = ("count", "recent")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.recent: deque[_Instants] = deque(maxlen=_KEPT)
+    count: int = 0
+    recent: deque[_Instants] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 
 class RequestMetrics:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
@@ -56,23 +56,16 @@ _SOFTWARE_NAME: Final = "kafkalite"
 _AFTER_CLOSE: Final = (3, 0)
 
 
+@dataclass(frozen=True, slots=True)
 class NodeApiVersions:
     """The APIs of one broker and the cluster's finalized features (name → level), as it reported them (KIP-584).
 
     *finalized_features_epoch* grows with every change of the features; −1 if the broker has no features.
     """
 
-    __slots__ = ("finalized_features", "finalized_features_epoch", "versions")
-
-    def __init__(
-        self,
-        versions: Mapping[ApiKey, VersionRange],
-        finalized_features: Mapping[str, int] = MappingProxyType({}),
-        finalized_features_epoch: int = -1,
-    ) -> None:
-        self.versions = dict(versions)
-        self.finalized_features = dict(finalized_features)
-        self.finalized_features_epoch = finalized_features_epoch
+    versions: Mapping[ApiKey, VersionRange]
+    finalized_features: Mapping[str, int] = field(default_factory=dict)
+    finalized_features_epoch: int = -1
 
     @classmethod
     def of(cls, response: ApiVersionsResponse) -> NodeApiVersions:
