@@ -180,7 +180,7 @@ def test_pipelined_requests_are_answered_in_order(cluster: EmbeddedCluster) -> N
 
 @pytest.mark.behaviour("Faults: hostile clients", "Unknown APIs and versions close the connection")
 @pytest.mark.parametrize(
-    ("key", "version"), [(ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, 99), (ApiKey.METADATA, -1), (ApiKey.VOTE, 0), (999, 0)]
+    ("key", "version"), [(ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, 99), (ApiKey.METADATA, -1), (52, 0), (999, 0)]
 )
 def test_unknown_apis_and_versions(cluster: EmbeddedCluster, key: int, version: int) -> None:
     with connect(cluster) as sock:

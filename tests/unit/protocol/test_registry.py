@@ -36,7 +36,7 @@ def test_every_request_names_the_class_of_its_response() -> None:
         assert get_args(base) == (ForwardRef(entry.response.__name__),)
 
 
-@pytest.mark.parametrize("key", [ApiKey.LEADER_AND_ISR, 999, -1])
+@pytest.mark.parametrize("key", [4, 999, -1])
 def test_an_api_without_messages(key: int) -> None:
     with pytest.raises(ValueError, match=f"API key {int(key)} has no messages here"):
         api(key)
