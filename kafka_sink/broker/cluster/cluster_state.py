@@ -75,8 +75,6 @@ class ClusterState:
             cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
             self._publish(ClusterImage(cluster_id, self._node_ids))
 
-    # --- reading -----------------------------------------------------------------------------------------------------
-
     @property
     def image(self) -> ClusterImage:
         """The whole state as one snapshot."""
@@ -127,13 +125,9 @@ class ClusterState:
         nodes = self._image.nodes
         return max(nodes, key=drawn) if len(nodes) > 1 else next(iter(nodes), NO_LEADER)
 
-    # --- notifications -----------------------------------------------------------------------------------------------
-
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call *listener* after every change, on the thread that made it, without holding a lock."""
         self._listeners.append(listener)
-
-    # --- nodes -------------------------------------------------------------------------------------------------------
 
     def nodes_up(self, nodes: Mapping[int, Endpoints]) -> None:
         """Register running nodes; elect leaders for partitions without one, preferred replicas first."""
@@ -145,8 +139,6 @@ class ClusterState:
         with self.changing() as draft:
             if node_id in draft.nodes:
                 draft.set_nodes({known: item for known, item in draft.nodes.items() if known != node_id})
-
-    # --- topics ------------------------------------------------------------------------------------------------------
 
     def create_topic(
         self,
@@ -258,8 +250,6 @@ class ClusterState:
             if not validate_only:
                 draft.set_topic(replace(topic, partitions=topic.partitions + added))
 
-    # --- leaders -----------------------------------------------------------------------------------------------------
-
     def move_leader(self, partition: TopicPartition, node_id: int) -> None:
         """Make another replica the leader of a partition.
 
@@ -310,8 +300,6 @@ class ClusterState:
             moved = moved.elected(draft.nodes)
             draft.set_topic(topic.with_partition(partition.partition, moved))
 
-    # --- settings ----------------------------------------------------------------------------------------------------
-
     def alter_topic_configs(self, name: str, change: ConfigChange, *, validate_only: bool = False) -> None:
         """Change the topic-level settings of a topic.
 
@@ -355,8 +343,6 @@ class ClusterState:
             users = {**draft.scram_users, **changes}
             draft.scram_users = {key: value for key, value in users.items() if value is not None}
 
-    # --- ACLs --------------------------------------------------------------------------------------------------------
-
     def create_acls(self, acls: Sequence[AclBinding]) -> None:
         """Add *acls*; those that exist already stay as they are. They are on disk when this returns."""
         with self.changing() as draft:
@@ -369,8 +355,6 @@ class ClusterState:
             draft.acls = draft.acls.without(selected)
         return selected
 
-    # --- producer ids ------------------------------------------------------------------------------------------------
-
     def allocate_producer_id(self) -> int:
         """Return a producer id that was never allocated before. :raises OSError: if it cannot be reserved on disk."""
         with self.changing() as draft:
@@ -382,8 +366,6 @@ class ClusterState:
             allocated = self._next_producer_id
             self._next_producer_id += 1
             return allocated
-
-    # --- changing ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def changing(self) -> Iterator[Draft]:

@@ -212,8 +212,6 @@ class ConsumerGroup:
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(votes, key=votes.__getitem__, default=DEFAULT_ASSIGNOR)
 
-    # --- members -----------------------------------------------------------------------------------------------------
-
     def member(self, member_id: str) -> ConsumerMember:
         """:raises ApiError: UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
@@ -251,8 +249,6 @@ class ConsumerGroup:
         used = {member.topic_regex for member in self.members.values()}
         self.regexes = {regex: topics for regex, topics in self.regexes.items() if regex in used}
 
-    # --- topics ------------------------------------------------------------------------------------------------------
-
     def names_of(self, member: ConsumerMember) -> frozenset[str]:
         """The names of the topics that *member* subscribes to; not all of them have to exist."""
         return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
@@ -272,8 +268,6 @@ class ConsumerGroup:
     def kept_since_ms(self, topic: str, commit_ms: int) -> int | None:
         """From when on the retention of an offset counts; None while it may not expire."""
         return None if self.is_subscribed_to(topic) else commit_ms
-
-    # --- assignments -------------------------------------------------------------------------------------------------
 
     def assign(self, existing: Mapping[str, TopicState]) -> None:
         """Compute the targets of the present epoch."""
@@ -327,8 +321,6 @@ class ConsumerGroup:
     def _owned_by_others(self, member: ConsumerMember) -> set[TopicIdPartition]:
         others = (other for other in self.members.values() if other.member_id != member.member_id)
         return {partition for other in others for partition in (*other.assigned, *other.revoking)}
-
-    # --- offsets -----------------------------------------------------------------------------------------------------
 
     def check_committer(self, committer: Committer) -> ConsumerMember | None:
         """The member that commits; None for a client without membership, which may do so while there are no members.

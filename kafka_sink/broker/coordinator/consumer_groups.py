@@ -198,8 +198,6 @@ class ConsumerGroups:
         """Drop a group that was deleted, or that another node coordinates now."""
         self._watched.pop(group_id, None)
 
-    # --- heartbeats --------------------------------------------------------------------------------------------------
-
     def heartbeat(self, request: ConsumerHeartbeat, now_ms: int) -> HeartbeatResult:
         """Take a valid heartbeat of a member, which may join, leave or subscribe otherwise with it.
 
@@ -293,8 +291,6 @@ class ConsumerGroups:
             self._remove(watched, [member.member_id], "it left")
         return HeartbeatResult(member.member_id, request.epoch)
 
-    # --- removal -----------------------------------------------------------------------------------------------------
-
     def leave(self, group: ConsumerGroup, leaving: Collection[Leaving]) -> list[ErrorCode]:
         """Remove members that an administrator names (LeaveGroup); returns an error code for each."""
         outcomes, gone = [], {}
@@ -370,8 +366,6 @@ class ConsumerGroups:
             watched.revocations[member.member_id] = now_ms + member.rebalance_timeout_ms
         else:
             watched.revocations.pop(member.member_id, None)
-
-    # --- offsets -----------------------------------------------------------------------------------------------------
 
     def refused_commits(
         self, group: ConsumerGroup, committer: Committer, partitions: Collection[TopicPartition]

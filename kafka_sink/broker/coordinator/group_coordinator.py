@@ -116,8 +116,6 @@ class GroupCoordinator:
             self._wake_at(self._consumers.next_deadline_ms())
             self._running = running
 
-    # --- members -----------------------------------------------------------------------------------------------------
-
     def join(self, request: JoinRequest, answer: JoinAnswer) -> None:
         """*answer* is called, on any thread, when the next generation begins or if the member cannot be part of it."""
         refused = self._too_much(request)
@@ -220,8 +218,6 @@ class GroupCoordinator:
             self._placed[group_id] = self._cluster.coordinator_for(group_id)
             self._wake_at(self._consumers.next_deadline_ms())
             return result
-
-    # --- offsets -----------------------------------------------------------------------------------------------------
 
     def commit(
         self,
@@ -338,8 +334,6 @@ class GroupCoordinator:
         with self._lock:
             self._offsets.forget_topics(topics)
 
-    # --- administration ----------------------------------------------------------------------------------------------
-
     def describe(self, group_id: str) -> GroupSnapshot:
         """A classic group. :raises ApiError: GROUP_ID_NOT_FOUND."""
         with self._lock:
@@ -374,8 +368,6 @@ class GroupCoordinator:
                 raise ApiError(f"group {group_id} has members", ErrorCode.NON_EMPTY_GROUP)
             self._store.delete(group_id)
             self._forget(group_id)
-
-    # --- rules -------------------------------------------------------------------------------------------------------
 
     def _check_id(self, group_id: str) -> None:
         if not group_id:
@@ -463,8 +455,6 @@ class GroupCoordinator:
         if group.state is GroupState.EMPTY:
             group.empty_since_ms = self._clock.wall_ms()
         self._store.save(group)
-
-    # --- time --------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

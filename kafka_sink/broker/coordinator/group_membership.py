@@ -45,8 +45,6 @@ class GroupRebalance:
         #: Answers that are due, in order.
         self.answers: list[Callable[[], None]] = []
 
-    # --- rebalance ---------------------------------------------------------------------------------------------------
-
     def rebalance_or_complete(self, group: Group, reason: str, now_ms: int) -> None:
         """Start a rebalance after a member joined or changed its metadata, or complete the present one if possible."""
         if group.can_rebalance:
@@ -142,8 +140,6 @@ class GroupRebalance:
         self.complete_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
-    # --- time --------------------------------------------------------------------------------------------------------
-
     def expire(self, group: Group, now_ms: int) -> int:
         """Handle all deadlines that have passed; returns the next deadline."""
         self._expire_members(group, now_ms)
@@ -195,8 +191,6 @@ class GroupRebalance:
     def _complete_if_all_joined(self, group: Group, now_ms: int) -> None:
         if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
             self._complete(group, now_ms)
-
-    # --- answers -----------------------------------------------------------------------------------------------------
 
     def resign(self, group: Group) -> None:
         """Answer all waiting members, because another node coordinates the group now; they retry there."""
@@ -253,8 +247,6 @@ class GroupMembership:
     def __init__(self, rebalance: GroupRebalance, save: Callable[[Group], None]) -> None:
         self._rebalance = rebalance
         self._save = save
-
-    # --- join --------------------------------------------------------------------------------------------------------
 
     def join(self, group: Group, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> None:
         """Add a member to the next generation. It is answered when all members have joined, or if it cannot join."""
@@ -368,8 +360,6 @@ class GroupMembership:
             result = self._rebalance.joined(group, member.member_id, leader=leader_before)
         self._rebalance.complete_join(member, result)
 
-    # --- sync --------------------------------------------------------------------------------------------------------
-
     def sync(self, group: Group, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> None:
         """Request the member's assignment; the answer is given once the leader has sent the assignments.
 
@@ -410,8 +400,6 @@ class GroupMembership:
             return
         self._rebalance.give_assignments(group, assignments, ErrorCode.NONE, now_ms)
         group.transition_to(GroupState.STABLE)
-
-    # --- heartbeat and leave -----------------------------------------------------------------------------------------
 
     def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         """Extend the session of a member.

@@ -202,8 +202,6 @@ class Group:
         """Whether it has no members, and no rebalance goes on that may bring one."""
         return self.state is GroupState.EMPTY
 
-    # --- members -----------------------------------------------------------------------------------------------------
-
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Add *member*; the first member becomes the leader and determines the group's protocol type."""
         if not self.members:
@@ -280,8 +278,6 @@ class Group:
         """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    # --- protocols ---------------------------------------------------------------------------------------------------
-
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
         """Whether a member with *protocols* has at least one protocol in common with all other members."""
         if self.state is GroupState.EMPTY:
@@ -306,8 +302,6 @@ class Group:
             for member in self.members.values()
         )
 
-    # --- states ------------------------------------------------------------------------------------------------------
-
     def transition_to(self, state: GroupState) -> None:
         """Change the state to *state*. :raises AssertionError: if the transition is not allowed, which is a bug."""
         assert self.state in _MAY_FOLLOW[state], f"group {self.group_id} cannot go from {self.state} to {state}"
@@ -324,8 +318,6 @@ class Group:
         self.subscribed_topics = self.read_subscriptions()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY)
         self.pending_syncs.clear()
-
-    # --- topics ------------------------------------------------------------------------------------------------------
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members are subscribed to *topic*, or are consumers with unknown subscriptions."""

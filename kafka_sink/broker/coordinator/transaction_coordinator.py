@@ -73,8 +73,6 @@ class TransactionCoordinator:
         self._being_written: set[str] = set()
         self._retry_is_due = False
 
-    # --- requests of producers ---------------------------------------------------------------------------------------
-
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, *, two_phase: bool = False
     ) -> ProducerIdAndEpoch:
@@ -172,8 +170,6 @@ class TransactionCoordinator:
             raise ApiError(text, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return metadata
 
-    # --- checks for logs and groups ----------------------------------------------------------------------------------
-
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Set[TopicPartition]
     ) -> Set[TopicPartition]:
@@ -239,8 +235,6 @@ class TransactionCoordinator:
         """The states of all transactional ids."""
         with self._lock:
             return list(self._ids.values())
-
-    # --- ending transactions -----------------------------------------------------------------------------------------
 
     def write_markers(self, transactional_id: str) -> None:
         """Write the markers of a decided outcome to the participants; those that are not available now are retried
@@ -311,8 +305,6 @@ class TransactionCoordinator:
             self._ongoing.add(transactional_id)
         elif metadata.state.is_deciding:
             self._deciding[transactional_id] = True
-
-    # --- periodic work -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the periodic work on the timer; it continues for as long as the timer runs."""

@@ -209,9 +209,6 @@ def _concurrent(metadata: TransactionMetadata) -> ApiError:
     return _refused(metadata, ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction has not completed yet")
 
 
-# --- InitProducerId --------------------------------------------------------------------------------------------------
-
-
 def init_producer_id(
     metadata: TransactionMetadata,
     timeout_ms: int,
@@ -270,9 +267,6 @@ def _next_epochs(metadata: TransactionMetadata, expected: ProducerIdAndEpoch | N
     raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is not {current}")
 
 
-# --- AddPartitionsToTxn ----------------------------------------------------------------------------------------------
-
-
 def _check_holder(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
     if metadata.producer_id != producer.producer_id:
         text = f"producer id {producer.producer_id} is not {metadata.producer_id}"
@@ -313,9 +307,6 @@ def missing_partitions(
     if metadata.state.is_deciding:
         raise _concurrent(metadata)
     return partitions - metadata.partitions
-
-
-# --- EndTxn ----------------------------------------------------------------------------------------------------------
 
 
 def end_transaction(

@@ -205,8 +205,6 @@ class ApiRequest(Generic[S]):
         """The advertised address of a node on this listener; None if it does not run or has no such listener."""
         return self.broker.cluster.nodes.get(node_id, {}).get(self.listener_name)
 
-    # --- permissions -------------------------------------------------------------------------------------------------
-
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do *operation* on a resource."""
         return self.broker.authorizer.allows(self.principal, self.client_address, operation, resource_type, name)
@@ -239,8 +237,6 @@ class ApiRequest(Generic[S]):
         if resource_type is ResourceType.CLUSTER and not self.allows(AclOperation.DESCRIBE, resource_type):
             return 0
         return self.broker.authorizer.operations(self.principal, self.client_address, resource_type, name)
-
-    # --- answers -----------------------------------------------------------------------------------------------------
 
     def respond(self, body: Struct, on_complete: Callable[[], None] | None = None) -> None:
         """Send *body* as the answer; *on_complete* runs when it has been sent or the connection is closed.

@@ -121,8 +121,6 @@ class PartitionLog:
             self._log.error("the log cannot be used: %s; %s", recovered.damage, advice)
             self._failure = ApiError(recovered.damage, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    # --- appending ---------------------------------------------------------------------------------------------------
-
     def append(
         self,
         batch: memoryview,
@@ -285,8 +283,6 @@ class PartitionLog:
         if self._failure is not None:
             raise ApiError(str(self._failure), self._failure.code)
 
-    # --- reading -----------------------------------------------------------------------------------------------------
-
     @property
     def start_offset(self) -> int:
         """The offset of the oldest record that is kept."""
@@ -404,8 +400,6 @@ class PartitionLog:
                 self._log.error("read failed: %s", error)
                 raise ApiError(f"read failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
 
-    # --- housekeeping ------------------------------------------------------------------------------------------------
-
     def seal_rolled_segments(self) -> None:
         """Flush segments that were rolled since the last call and write their indexes. OSErrors propagate."""
         while True:
@@ -495,8 +489,6 @@ class PartitionLog:
             self._producers.forget_aborted_before(self._segments.start_offset)
             return expired
 
-    # --- compaction --------------------------------------------------------------------------------------------------
-
     def begin_compaction(self, wall_ms: int) -> Compaction | None:
         """What is to be compacted at *wall_ms*; None if nothing is due."""
         with self._lock:
@@ -546,8 +538,6 @@ class PartitionLog:
         """Leave the log as it is from now on, because it is damaged."""
         with self._lock:
             self._is_compactable = False
-
-    # --- settings, end -----------------------------------------------------------------------------------------------
 
     def reconfigure(self, config: LogConfig) -> None:
         """Replace the settings; existing segments keep their index interval."""

@@ -115,8 +115,6 @@ class ProducerStateManager:
         # Producer id → its batches that are being verified, of a transaction that is not open in this log yet.
         self._verification_states: dict[int, _VerificationState] = {}
 
-    # --- data --------------------------------------------------------------------------------------------------------
-
     def check(self, header: BatchHeader) -> AppendedBatch | None:
         """Returns the earlier copy of this batch if it is a duplicate, None if it may be appended.
 
@@ -196,8 +194,6 @@ class ProducerStateManager:
         state.last_wall_ms = wall_ms
         return state
 
-    # --- markers -----------------------------------------------------------------------------------------------------
-
     def check_marker(
         self, marker: EndTransactionMarker, *, transaction_version: TransactionVersion = TransactionVersion.V1
     ) -> None:
@@ -239,8 +235,6 @@ class ProducerStateManager:
         del self._open[marker.producer_id]
         if not marker.committed:
             self._aborted.append(AbortedRange(marker.producer_id, first_offset, offset))
-
-    # --- transactions ------------------------------------------------------------------------------------------------
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -322,8 +316,6 @@ class ProducerStateManager:
     def states(self) -> Mapping[int, KnownProducer]:
         """The producer states by producer id; read only."""
         return self._states
-
-    # --- housekeeping, snapshots -------------------------------------------------------------------------------------
 
     def expire(self, wall_ms: int) -> None:
         """Remove producers without writes for ``producer.id.expiration.ms``, except those with open transactions."""

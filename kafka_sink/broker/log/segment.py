@@ -199,8 +199,6 @@ class Segment:
         # None before it was asked for.
         self._first_timestamp: int | None = None
 
-    # --- opening -----------------------------------------------------------------------------------------------------
-
     def load_index(self) -> int:
         """Load the index file if it is valid; returns the number of bytes of the segment that it seals."""
         data = self._filesystem.read_file(self._index_path)
@@ -259,8 +257,6 @@ class Segment:
             self.max_timestamp = header.max_timestamp
             self._max_timestamp_offset = base_offset
 
-    # --- writing -----------------------------------------------------------------------------------------------------
-
     @property
     def size(self) -> int:
         """The size of the file in bytes."""
@@ -306,8 +302,6 @@ class Segment:
     def flush(self) -> None:
         """Return when all batches are on disk."""
         self._file.flush()
-
-    # --- compaction --------------------------------------------------------------------------------------------------
 
     def batches(self, start: int = 0) -> Iterator[RecordBatchView]:
         """All batches from the position *start* on, as the closed segment has them.
@@ -376,8 +370,6 @@ class Segment:
         self._file.close()
         self._filesystem.remove_file(self._index_path)
         self._filesystem.remove_file(self.path)
-
-    # --- reading -----------------------------------------------------------------------------------------------------
 
     def position_of(self, offset: int) -> int:
         """The position of the batch with *offset*, or of the first batch after it; the segment's size if there is none.

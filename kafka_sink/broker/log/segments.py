@@ -64,8 +64,6 @@ class Segments:
         """The number of bytes in all segments."""
         return sum(segment.size for segment in self._segments)
 
-    # --- writing -----------------------------------------------------------------------------------------------------
-
     def roll(self) -> Segment:
         """Create a new active segment at the end of the log."""
         base_offset = self.end_offset
@@ -80,8 +78,6 @@ class Segments:
         """Return when all appended bytes are on disk."""
         for segment in (*self.unsealed, self.active):
             segment.flush()
-
-    # --- looking up --------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, end: int, max_bytes: int, *, whole_first_batch: bool, has_gaps: bool) -> bytes:
         """Batches of one segment from the one with *offset* on, up to the offset *end*.
@@ -152,8 +148,6 @@ class Segments:
         end = history[known][1] if known < len(history) else self.end_offset
         return (history[known - 1][0] if known else epoch), max(end, self.start_offset)
 
-    # --- deleting ----------------------------------------------------------------------------------------------------
-
     def expired(self, retention_bytes: int, retention_ms: int, wall_ms: int) -> int:
         """The number of oldest segments, without the active one, that exceed ``retention.bytes`` or ``retention.ms``
         (−1: no limit)."""
@@ -190,8 +184,6 @@ class Segments:
         for old in outdated:
             if old != offset:
                 self._filesystem.remove_file(segment_path(self._directory, old, suffix))
-
-    # --- compaction --------------------------------------------------------------------------------------------------
 
     def follow_each_other(self, segments: Sequence[Segment]) -> bool:
         """Whether all of *segments* are still here, in this order."""

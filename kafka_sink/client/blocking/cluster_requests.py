@@ -67,8 +67,6 @@ class ClusterRequests(CoordinatorRequests):
         """Called with what a broker has said of its cluster."""
         self._nodes = cluster.nodes
 
-    # --- brokers and topics ------------------------------------------------------------------------------------------
-
     def nodes(self) -> tuple[Node, ...]:
         """The brokers as they are known."""
         return self._nodes or self.fetch_nodes()
@@ -119,8 +117,6 @@ class ClusterRequests(CoordinatorRequests):
         if isinstance(answer, ApiError):
             raise answer
         return visible_settings(answer).get(name)
-
-    # --- transactions ------------------------------------------------------------------------------------------------
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, m.TransactionState]:
         """The state of each id, from its coordinator; ids that no coordinator knows (any more) are omitted.
