@@ -1,6 +1,6 @@
 """Recovery of a log that may have been left in any state.
 
-Called once per partition, before the log is used. Bytes that an index file seals (see ``offset_index``) are accepted
+Called once per partition, before the log is used. Bytes that an index file seals (see ``segment``) are accepted
 without a check; all others are verified batch by batch, with checksums, and the log ends before the first batch that is
 incomplete or invalid. Recovery must never guess: the bytes after an invalid batch are truncated, and later segments are
 deleted.
