@@ -15,12 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.broker.authorizer import AclCache
-from kafka_sink.broker.cluster.topic_state import (
-    NO_LEADER,
-    PartitionState,
-    TopicState,
-    topic_settings,
-)
+from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState, topic_settings
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.common.bounded import INT32_MAX, json_number, parsed_json
 from kafka_sink.common.config import keys

@@ -166,11 +166,7 @@ def require_settings(request: ApiRequest[Any], operation: AclOperation, resource
 
 
 def alter(
-    request: ApiRequest[Any],
-    resources: Sequence[R],
-    change_of: Callable[[R], ConfigChange],
-    *,
-    validate_only: bool,
+    request: ApiRequest[Any], resources: Sequence[R], change_of: Callable[[R], ConfigChange], *, validate_only: bool
 ) -> list[m.AlterConfigsResourceResponse]:
     """Change each of *resources*; a failure does not affect the others. Returns the result of each."""
     times_named = Counter((item.resource_type, item.resource_name) for item in resources)

@@ -118,8 +118,7 @@ def txn_offset_commit(request: ApiRequest[m.TxnOffsetCommitRequest]) -> None:
 
 
 def _commit_pending(
-    request: ApiRequest[m.TxnOffsetCommitRequest],
-    offsets: dict[TopicPartition, CommittedOffset],
+    request: ApiRequest[m.TxnOffsetCommitRequest], offsets: dict[TopicPartition, CommittedOffset]
 ) -> dict[TopicPartition, ErrorCode]:
     body = request.body
     try:
@@ -189,10 +188,7 @@ def _asked(context: BrokerContext, group: m.OffsetFetchRequestGroup, version: in
     return topics
 
 
-def _fetch(
-    request: ApiRequest[m.OffsetFetchRequest],
-    group: m.OffsetFetchRequestGroup,
-) -> m.OffsetFetchResponseGroup:
+def _fetch(request: ApiRequest[m.OffsetFetchRequest], group: m.OffsetFetchRequestGroup) -> m.OffsetFetchResponseGroup:
     """The offsets of one group; after an error all its partitions have that."""
     group_id, topics = group.group_id, _asked(request.broker, group, request.version)
     try:

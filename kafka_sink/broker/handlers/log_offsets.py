@@ -125,9 +125,7 @@ def offset_for_leader_epoch(request: ApiRequest[m.OffsetForLeaderEpochRequest]) 
 
 
 def _epoch_end(
-    request: ApiRequest[m.OffsetForLeaderEpochRequest],
-    name: str,
-    part: m.OffsetForLeaderPartition,
+    request: ApiRequest[m.OffsetForLeaderEpochRequest], name: str, part: m.OffsetForLeaderPartition
 ) -> m.EpochEndOffset:
     try:
         # Followers ask as well, with the permission of brokers.

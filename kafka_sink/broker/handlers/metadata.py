@@ -15,13 +15,7 @@ from kafka_sink.broker.cluster.topic_state import (
     too_many_partitions,
     validate_topic_name,
 )
-from kafka_sink.broker.handlers.context import (
-    ApiRequest,
-    BrokerContext,
-    api_handler,
-    once,
-    stored_together,
-)
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -133,9 +127,7 @@ def _create(context: BrokerContext, names: Sequence[str]) -> dict[str, ApiError]
 
 
 def _look_up(
-    request: ApiRequest[MetadataRequest],
-    requested_topic: MetadataRequestTopic,
-    refused: Mapping[str, ApiError],
+    request: ApiRequest[MetadataRequest], requested_topic: MetadataRequestTopic, refused: Mapping[str, ApiError]
 ) -> MetadataResponseTopic:
     if requested_topic.name is None or requested_topic.topic_id != ZERO_UUID:
         if request.version < _FIRST_WITH_LOOKUP_BY_ID:

@@ -141,8 +141,7 @@ def add_partitions_to_txn(request: ApiRequest[m.AddPartitionsToTxnRequest]) -> N
 
 
 def _handle_transaction(
-    request: ApiRequest[m.AddPartitionsToTxnRequest],
-    transaction: m.AddPartitionsToTxnTransaction,
+    request: ApiRequest[m.AddPartitionsToTxnRequest], transaction: m.AddPartitionsToTxnTransaction
 ) -> m.AddPartitionsToTxnResult:
     transactional_id = transaction.transactional_id
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)

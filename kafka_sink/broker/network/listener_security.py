@@ -14,18 +14,9 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions, SaslServerAuthenticator
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import (
-    OAUTHBEARER,
-    PLAIN,
-    SCRAM_MECHANISMS,
-    ScramCredential,
-    ScramUsers,
-)
+from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN, SCRAM_MECHANISMS, ScramCredential, ScramUsers
 from kafka_sink.network.channel.authenticator import Authenticator
-from kafka_sink.network.channel.channel import (
-    AuthenticatorFactory,
-    ChannelBuilder,
-)
+from kafka_sink.network.channel.channel import AuthenticatorFactory, ChannelBuilder
 from kafka_sink.network.frames import FrameReader, LoginMemoryPool, MemoryPool
 from kafka_sink.network.sasl.bearer_token import OAuthBearerServer
 from kafka_sink.network.sasl.jaas import parse_jaas

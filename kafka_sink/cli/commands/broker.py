@@ -49,10 +49,7 @@ _log = logging.getLogger(__name__)
 )
 @click.option("--nodes", type=click.IntRange(1, 32), help="Number of brokers in this process.  [default: 1]")
 @click.option(
-    "--node-id",
-    hidden=True,
-    expose_value=False,
-    callback=lambda context, option, value: _refuse_node_id(value),
+    "--node-id", hidden=True, expose_value=False, callback=lambda context, option, value: _refuse_node_id(value)
 )
 @click.option(
     "--data-dir",

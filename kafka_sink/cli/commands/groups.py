@@ -132,10 +132,7 @@ def reset_offsets(
         raise click.UsageError("Give one of --to-earliest, --to-latest and --to-offset.")
     if partitions and len(topic_names) != 1:
         raise click.UsageError("--partition needs exactly one --topic.")
-    with (
-        _connect(connection) as admin,
-        AdminClient(connection.bootstrap_servers, connection.bounded) as topics,
-    ):
+    with _connect(connection) as admin, AdminClient(connection.bootstrap_servers, connection.bounded) as topics:
         committed = admin.committed(name)
         _refuse_sink(name, committed)
         before = {place: each.offset for place, each in committed.items()}

@@ -24,10 +24,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, MECHANISMS, OAUTHBEARER, PLAIN
 from kafka_sink.common.text import words
 from kafka_sink.network.channel.authenticator import Authenticator
-from kafka_sink.network.channel.channel import (
-    AuthenticatorFactory,
-    ChannelBuilder,
-)
+from kafka_sink.network.channel.channel import AuthenticatorFactory, ChannelBuilder
 from kafka_sink.network.frames import FrameReader
 from kafka_sink.network.sasl.gssapi import KerberosLogin
 from kafka_sink.network.sasl.mechanism import PlainClient, SaslClient
