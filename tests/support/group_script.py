@@ -219,7 +219,7 @@ class Client:
         """No partitions ask for all."""
         group_id = self.group_id if group_id is None else group_id
         if version < 8:
-            topics = [(self._script.topic, list(partitions))] if partitions else None
+            topics = [{"name": self._script.topic, "partition_indexes": [*partitions]}] if partitions else None
             return self.ask(label, ApiKey.OFFSET_FETCH, version, group_id, topics)
         topic: dict[str, Any] = {"topic_id": self._script.topic_id()} if version >= 10 else {"name": self._script.topic}
         group = {

@@ -106,7 +106,7 @@ ROWS: Final = [
     row(ApiKey.HEARTBEAT, 3, "g READ", "g", 1, "m"),
     row(ApiKey.LEAVE_GROUP, 4, "g READ", "g", members=["m"]),
     row(ApiKey.OFFSET_COMMIT, 8, "g READ, t READ", "g", topics=[{"name": "t", "partitions": [(0, 1)]}]),
-    row(ApiKey.OFFSET_FETCH, 7, "g DESCRIBE, t DESCRIBE", "g", [("t", [0])], shows=SECRET),
+    row(ApiKey.OFFSET_FETCH, 7, "g DESCRIBE, t DESCRIBE", "g", [{"name": "t", "partition_indexes": [0]}], shows=SECRET),
     row(ApiKey.OFFSET_FETCH, 7, "t DESCRIBE", "g", None, shows=SECRET, hides=True),
     row(ApiKey.OFFSET_DELETE, 0, "g DELETE, t READ", "g", [("t", [0])]),
     row(ApiKey.TXN_OFFSET_COMMIT, 3, "x WRITE, g READ, t READ", "x", "g", topics=[("t", [(0, 1)])]),

@@ -61,7 +61,7 @@ def codes(answer: Any) -> list[int]:
         (ApiKey.HEARTBEAT, 4, lambda group: (group, 1, "m")),
         (ApiKey.LEAVE_GROUP, 5, lambda group: (group,)),
         (ApiKey.OFFSET_COMMIT, 9, lambda group: (commit_request(group, 0),)),
-        (ApiKey.OFFSET_FETCH, 1, lambda group: (group, [("t", [0])])),
+        (ApiKey.OFFSET_FETCH, 1, lambda group: (group, [{"name": "t", "partition_indexes": [0]}])),
         (ApiKey.OFFSET_FETCH, 7, lambda group: (group, None)),
         (ApiKey.OFFSET_FETCH, 9, lambda group: ("", [], [{"group_id": group, "topics": None}])),
         (ApiKey.TXN_OFFSET_COMMIT, 5, lambda group: ("id", group, 1, 0, -1, "", None, [("t", [(0, 1)])])),
