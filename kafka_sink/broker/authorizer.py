@@ -45,7 +45,6 @@ class Users:
     stored: Callable[[], ScramUsers] = field(repr=False)
 
     def scram(self, mechanism: str, name: str) -> ScramCredential | None:
-        """The credential of a user, or None."""
         key = mechanism, name
         return self.stored().get(key) or self.configured.get(key)
 
@@ -82,7 +81,6 @@ class AclCache:
                 self._prefix_lengths.setdefault(acl.resource_type, set()).add(len(acl.resource_name))
 
     def of_resource(self, resource_type: ResourceType, name: str) -> Iterator[AclBinding]:
-        """The ACLs that apply to a resource."""
         for literal in {name, WILDCARD}:
             yield from self._by_pattern.get((resource_type, PatternType.LITERAL, literal), ())
         for length in self._prefix_lengths.get(resource_type, ()):
@@ -144,7 +142,6 @@ class Authorizer:
     """The decisions for one cluster; without ``authorizer.class.name`` everybody may do everything."""
 
     def __init__(self, config: BrokerConfig, acls: Callable[[], AclCache]) -> None:
-        """*acls* returns the present ACLs."""
         #: Whether ACLs are enforced.
         self.is_enabled: Final = bool(config.authorizer_class_name)
         self._super_users = config.super_user_names
@@ -217,7 +214,6 @@ def _is_for(acl: AclBinding, principal: str, host: str) -> bool:
 
 
 def _is_dominated(acl: AclBinding, denied: Collection[tuple[PatternType, str]]) -> bool:
-    """Whether everything that *acl* allows is denied."""
     name = acl.resource_name
     if acl.pattern_type is PatternType.LITERAL and name == WILDCARD:
         return False

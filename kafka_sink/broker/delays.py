@@ -57,7 +57,6 @@ class Timer:
                 self._log.exception("a delayed action failed")
 
     def start(self, name: str) -> None:
-        """Start the thread."""
         self._thread = start_thread(name, self._run)
 
     def _run(self) -> None:

@@ -199,7 +199,6 @@ class Verdict:
 
 
 def compare(expected: Fingerprint, written: Fingerprint) -> Verdict:
-    """The differences between *written* and *expected*."""
     known, counts = np.unique(expected.records, return_counts=True)
     actual, actual_counts = np.unique(written.records, return_counts=True)
     there = _counts_of(known, actual, actual_counts)

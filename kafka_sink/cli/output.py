@@ -73,7 +73,6 @@ def show_progress() -> None:
 
 
 def is_debug() -> bool:
-    """Whether ``--debug`` was given."""
     return logging.getLogger(_PACKAGE).isEnabledFor(logging.DEBUG)
 
 
@@ -100,7 +99,6 @@ def explain(error: Exception) -> str:
 
 
 def error_line(text: str) -> None:
-    """Print *text* as one line on stderr."""
     click.echo("kafkalite: " + printable(" ".join(text.split())), err=True)
 
 
@@ -111,7 +109,6 @@ def line(text: str, *, is_error: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print *value* as one JSON document."""
     click.echo(without_controls(json.dumps(value, indent=2, ensure_ascii=False)))
 
 

@@ -132,7 +132,6 @@ class AclBindingFilter:
         return cls(**asdict(acl))
 
     def matches(self, acl: AclBinding) -> bool:
-        """Whether the filter selects *acl*."""
         return (
             self.principal in (None, acl.principal)
             and self.host in (None, acl.host)

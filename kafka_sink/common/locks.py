@@ -62,7 +62,6 @@ def release_left(*locks: Lock) -> None:
 
 
 def is_held(lock: Lock) -> bool:
-    """Whether this thread holds *lock*."""
     held: bool = lock._is_owned()  # type: ignore[union-attr]
     return held
 

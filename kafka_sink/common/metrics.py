@@ -90,7 +90,6 @@ class Sampled:
         self._add(value, 1, value, now_ms)
 
     def record_all(self, values: Sequence[float], now_ms: int) -> None:
-        """Record at least one value."""
         self._add(sum(values), len(values), max(values), now_ms)
 
     def _add(self, total: float, count: int, maximum: float, now_ms: int) -> None:

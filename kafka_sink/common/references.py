@@ -33,7 +33,6 @@ def providers_in(value: object) -> Set[str]:
 
 
 def has_reference(value: object, providers: Collection[str]) -> bool:
-    """Whether *value* is text with a reference to one of *providers*."""
     return not providers_in(value).isdisjoint(providers)
 
 

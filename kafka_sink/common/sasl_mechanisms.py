@@ -126,7 +126,6 @@ def salted_password(digest: str, password: str, salt: bytes, iterations: int) ->
 
 
 def keyed(digest: str, key: bytes, text: bytes) -> bytes:
-    """HMAC of *text*."""
     return hmac.digest(key, text, digest)
 
 

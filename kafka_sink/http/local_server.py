@@ -245,7 +245,6 @@ class LocalHandler(BaseHTTPRequestHandler):
         return body
 
     def server_as(self, kind: type[T]) -> T:
-        """The server of this handler, which is of *kind*."""
         server = self.server
         if not isinstance(server, kind):
             raise RuntimeError("the handler belongs to another server")
@@ -264,7 +263,6 @@ class LocalHandler(BaseHTTPRequestHandler):
         return refusal is not None
 
     def send_body(self, status: int, content_type: str, body: bytes) -> None:
-        """Answer with *body*."""
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

@@ -69,7 +69,6 @@ class Draft:
         self._merged: dict[str, str] | None = None
 
     def image(self) -> ClusterImage:
-        """The image as it is now."""
         return replace(
             self._base,
             nodes=self.nodes,
@@ -91,13 +90,11 @@ class Draft:
         self.topics = {name: topic.elected(nodes) for name, topic in self.topics.items()}
 
     def set_topic(self, topic: TopicState) -> None:
-        """Add or replace a topic."""
         self.topics[topic.name] = topic
         if self._merged is not None:
             self._merged[_merged(topic.name)] = topic.name
 
     def remove_topic(self, name: str) -> None:
-        """Remove a topic, if it is there."""
         self.topics.pop(name, None)
         self._merged = None
 
@@ -202,7 +199,6 @@ def _decode_topic(entry: Mapping[str, Any], defaults: BrokerConfig) -> TopicStat
 
 
 def _only_on(topic: TopicState, members: Sequence[int]) -> TopicState:
-    """The topic with replicas only on *members*."""
     partitions = []
     for number, partition in enumerate(topic.partitions):
         present = tuple(replica for replica in partition.replicas if replica in members)

@@ -91,7 +91,6 @@ class ClusterState:
 
     @property
     def topics(self) -> Mapping[str, TopicState]:
-        """Topics by name."""
         return self._image.topics
 
     @property

@@ -194,7 +194,6 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
         return not self.members
 
     @property
@@ -221,7 +220,6 @@ class ConsumerGroup:
         return member
 
     def instance(self, instance_id: str) -> ConsumerMember | None:
-        """The static member with this instance id."""
         return next((each for each in self.members.values() if each.instance_id == instance_id), None)
 
     def static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
@@ -254,7 +252,6 @@ class ConsumerGroup:
         return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member is subscribed to *topic*."""
         return any(topic in self.names_of(member) for member in self.members.values())
 
     def follow_topics(self, existing: Mapping[str, TopicState], *, changed: bool) -> None:

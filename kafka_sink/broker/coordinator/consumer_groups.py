@@ -334,7 +334,6 @@ class ConsumerGroups:
             deadlines.update(dict.fromkeys(lost, now_ms + _RETRY_MS))
 
     def next_deadline_ms(self) -> int:
-        """The next deadline of all members."""
         deadlines = (
             min((*watched.sessions.values(), *watched.revocations.values()), default=FOREVER_MS)
             for watched in self._watched.values()

@@ -83,7 +83,6 @@ class GroupCoordinator:
         self.follow()
 
     def start(self) -> None:
-        """Start the expiration of offsets."""
         self._timer.schedule(
             self._clock.monotonic_ms() + self._config.offsets_retention_check_interval_ms, self._expire_offsets
         )
@@ -351,7 +350,6 @@ class GroupCoordinator:
             return group
 
     def all(self) -> list[GroupListing]:
-        """Every group."""
         with self._lock:
             classic = [
                 GroupListing(group.group_id, "classic", group.protocol_type or "", group.state.value)

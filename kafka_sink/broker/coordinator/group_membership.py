@@ -154,7 +154,6 @@ class GroupRebalance:
 
     @staticmethod
     def next_deadline_ms(group: Group) -> int:
-        """The next deadline of *group*."""
         members = min((member.deadline_ms for member in group.members.values()), default=FOREVER_MS)
         pending = min(group.pending_joins.values(), default=FOREVER_MS)
         return min(members, pending, group.join_deadline_ms, group.sync_deadline_ms)
@@ -233,7 +232,6 @@ class GroupRebalance:
 
     @staticmethod
     def synced(group: Group, member: ClassicMember) -> SyncResult:
-        """The sync response for a member: its assignment."""
         return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 

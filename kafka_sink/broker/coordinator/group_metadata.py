@@ -395,7 +395,6 @@ class GroupSnapshot:
 
 
 def describe(group: Group) -> GroupSnapshot:
-    """Describe the current state of *group*."""
     stable = group.state is GroupState.STABLE
     name = group.protocol_name or "" if stable else ""
     members = tuple(

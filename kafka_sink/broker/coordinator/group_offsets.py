@@ -77,7 +77,6 @@ class GroupOffsets:
             )
 
     def fetch(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """All committed offsets of the group."""
         rows = self._store.rows(
             "SELECT topic, partition, offset, leader_epoch, metadata FROM offsets"
             " WHERE group_id = ? AND producer_id = ? ORDER BY topic, partition",

@@ -227,7 +227,6 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
-        """The state of a transactional id."""
         with self._lock:
             return self._ids.get(transactional_id)
 

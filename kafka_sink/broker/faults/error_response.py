@@ -88,7 +88,6 @@ def pairs(response: type[Struct], request: type[Struct], version: int) -> tuple[
 
 
 def inner_pairs(pair: Pair, version: int) -> tuple[Pair, ...]:
-    """The pairs inside the elements of *pair*."""
     if pair.request_element is None:
         return ()
     return pairs(pair.response_element, pair.request_element, version)

@@ -125,7 +125,6 @@ class Fault:
 
 
 def target_names() -> list[str]:
-    """All valid targets of a fault."""
     return [*(key.name.lower() for key in APIS if key not in _NOT_HANDLED), ANY, DISK_WRITE, DISK_FLUSH]
 
 
@@ -242,7 +241,6 @@ class Faults:
         return handle
 
     def clear(self) -> None:
-        """Remove all faults."""
         with self._lock:
             self.of_requests = self.of_disk = ()
 

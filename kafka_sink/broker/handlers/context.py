@@ -178,7 +178,6 @@ class ApiRequest(Generic[S]):
 
     @property
     def client_address(self) -> str:
-        """The client's IP address."""
         return self.request.context.client_address
 
     @property

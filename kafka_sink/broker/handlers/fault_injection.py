@@ -171,7 +171,6 @@ _NO_ACKS = 0
 def handle_with_faults(
     context: BrokerContext, request: Request, sink: ResponseSink, body: Struct, handle: Handle, log: ContextLogger
 ) -> None:
-    """Handle *request* with the faults that are due."""
     header = request.context.header
     cut = _Cutter(context, header.api_key, header.api_version, body)
     due = [

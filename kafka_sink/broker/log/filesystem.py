@@ -99,7 +99,6 @@ class Descriptors:
             return entry.fd
 
     def release(self, entry: Descriptor) -> None:
-        """End one use of *entry*."""
         with self._lock:
             entry.users -= 1
             if entry.closed and not entry.users:

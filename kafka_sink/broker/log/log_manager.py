@@ -214,7 +214,6 @@ class LogManager:
             log.abandon()
 
     def close(self) -> None:
-        """Flush and close all logs."""
         with self._lock:
             logs, self._logs = self._logs, {}
         for partition, log in logs.items():

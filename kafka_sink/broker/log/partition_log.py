@@ -313,7 +313,6 @@ class PartitionLog:
 
     @property
     def size(self) -> int:
-        """Bytes in all segments."""
         with self._lock:
             return self._segments.size
 

@@ -259,7 +259,6 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """The size of the file in bytes."""
         return self._file.size
 
     def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
@@ -362,7 +361,6 @@ class Segment:
         self._seal = no_seal(self.base_offset)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def delete(self) -> None:
@@ -427,7 +425,6 @@ class Segment:
         return data[:end]
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        """The complete batch at *position*."""
         return self._file.read(position, header.size_in_bytes)
 
     def offset_for_timestamp(

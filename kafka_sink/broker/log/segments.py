@@ -46,7 +46,6 @@ class Segments:
 
     @property
     def active(self) -> Segment:
-        """The segment that is appended to."""
         return self._segments[-1]
 
     @property

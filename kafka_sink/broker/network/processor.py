@@ -163,7 +163,6 @@ class Processor:
         return True
 
     def enqueue_response(self, response: Response) -> None:
-        """Queue a response for its connection."""
         self._responses.append(response)
         self._selector.wakeup()
         if self._ended_running:

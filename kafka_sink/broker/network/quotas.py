@@ -43,7 +43,6 @@ class RateQuotas(Generic[K]):
         return rate
 
     def known(self, key: K) -> RateQuota | None:
-        """The rate of *key*, if it has one."""
         return self._rates.get(key)
 
 

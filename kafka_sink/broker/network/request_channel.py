@@ -223,7 +223,6 @@ class HandlerPool:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads."""
         self._threads = [
             start_thread(f"{self._name}-{number}", partial(self._run, idle)) for number, idle in enumerate(self._idle)
         ]

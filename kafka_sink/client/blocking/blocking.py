@@ -423,7 +423,6 @@ def _answer(call: _Call, node: Node, spec: RequestSpec) -> Struct:
 
 
 def _not_connected(client: NetworkClient, node: Node) -> NotConnectedError:
-    """The error of an attempt to connect to *node* that has failed."""
     failure = client.peers.failure(node)
     return NotConnectedError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
 

@@ -83,7 +83,6 @@ class CoordinatorRequests:
         self._coordinators: dict[CoordinatorKey, Node] = {}
 
     def run(self, exchange: Exchange[A]) -> A:
-        """Run *exchange* and return its result."""
         result: A = run_together(self._client, self._clock, [exchange])[0]
         return result
 

@@ -175,7 +175,6 @@ class ClusterConnectionStates:
         self._reset_setup_timeout(known)
 
     def ready(self, node_id: str) -> None:
-        """The connection is ready for requests."""
         known = self._nodes[node_id]
         known.state = ConnectionState.READY
         self._connecting.discard(node_id)
@@ -248,7 +247,6 @@ class Peers:
         self._nodes: dict[str, Node] = {}
 
     def name(self, node_id: str) -> str:
-        """The name of the node in messages."""
         node = self._nodes.get(node_id)
         return f"node {node_id}" if node is None else str(node)
 

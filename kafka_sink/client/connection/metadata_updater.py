@@ -130,7 +130,6 @@ class MetadataUpdater:
         return build
 
     def handle_response(self, response: MetadataResponse, version: int, now_ms: int) -> None:
-        """Handle the answer to the update, in *version*."""
         update, self._in_progress = self._in_progress, None
         if update is None:
             raise RuntimeError("received a metadata response without a request in flight")

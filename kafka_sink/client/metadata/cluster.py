@@ -137,11 +137,9 @@ class Cluster:
         return self._by_topic.get(topic, ())
 
     def available_partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """The partitions that have a leader."""
         return self._available.get(topic, ())
 
     def partitions_for_node(self, node_id: int) -> tuple[TopicPartition, ...]:
-        """The partitions that the node leads."""
         return self._by_node.get(node_id, ())
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
@@ -262,7 +260,6 @@ class _Draft:
                 self.partitions.append(self._partition(name, partition, known.get(partition.partition_index)))
 
     def _known(self, name: str, topic_id: uuid.UUID | None) -> dict[int, PartitionInfo]:
-        """The previously known partitions of the topic with this id."""
         infos: tuple[PartitionInfo, ...] = ()
         if topic_id is None or topic_id == self.previous.topic_id(name):
             infos = self.previous.partitions_for_topic(name)

@@ -111,7 +111,6 @@ class CoordinatorRequest(ABC, Generic[T]):
         return body
 
     def _read_code(self, code: int, value: T, detail: str) -> Done[T] | Errors[T]:
-        """The reading of an answer with a single error code."""
         return Errors([ErrorCode.of(code)], detail) if code else Done(value)
 
 
@@ -171,7 +170,6 @@ class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
 
     @property
     def keys(self) -> list[CoordinatorKey]:
-        """The coordinators that are sought."""
         return [(self.key_type, name) for name in self.names]
 
     @property

@@ -279,7 +279,6 @@ def _checked(option: str, url: str) -> SplitResult:
 
 
 def _secrets(credentials: ClientCredentials, body: str) -> tuple[str, ...]:
-    """The secrets in *body*."""
     proofs = (value for name, value in parse_qsl(body) if name in ("assertion", "client_assertion"))
     return (credentials.client_secret, *proofs)
 

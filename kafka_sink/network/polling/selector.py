@@ -117,7 +117,6 @@ class DelayedRefusals:
         return True
 
     def discard(self, channel: KafkaChannel) -> None:
-        """Remove *channel*, which is closed."""
         self._refused.pop(channel, None)
 
     def wait_ms(self, timeout_ms: int) -> int:
@@ -152,7 +151,6 @@ class IdleExpiryManager:
         self._last_active_ms.move_to_end(connection_id)
 
     def remove(self, connection_id: str) -> None:
-        """Remove a connection that is closed."""
         self._last_active_ms.pop(connection_id, None)
 
     def poll_expired(self, now_ms: int) -> str | None:
@@ -468,7 +466,6 @@ class KSelector:
             self._process(channel, mask, now_ms)
 
     def _process(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
-        """Continue the work of one channel."""
         # One function, because every event of a channel passes through these steps in this order.
         if channel.failure is not None:
             return

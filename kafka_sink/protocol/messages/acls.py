@@ -139,12 +139,10 @@ _FIELDS: Final = attrgetter(*words("resource_type resource_name pattern_type pri
 
 
 def creation_of(acl: AclBinding) -> AclCreation:
-    """The message that creates *acl*."""
     return AclCreation(*_FIELDS(acl))
 
 
 def deletion_of(acl: AclBinding) -> DeleteAclsMatchingAcl:
-    """The message that *acl* was deleted."""
     return DeleteAclsMatchingAcl(ErrorCode.NONE, None, *_FIELDS(acl))
 
 
