@@ -14,13 +14,6 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import GROUP_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import connection as m
-from kafka_sink.protocol.messages.connection import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
 
 #: Valid names and versions of client software (KIP-511); versions below 3 do not have them.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -31,7 +24,7 @@ _LEAST: Final = {ApiKey.PRODUCE: 0}
 
 
 @api_handler(ApiKey.API_VERSIONS, "0-4")
-def api_versions(request: ApiRequest[ApiVersionsRequest]) -> None:
+def api_versions(request: ApiRequest[m.ApiVersionsRequest]) -> None:
     """ApiVersions (key 18): the versions that this broker serves, and the levels of the cluster's features (KIP-584).
 
     Requests of unknown versions are answered as well (KIP-511). Answers with the versions of every API; the body of an
@@ -41,13 +34,13 @@ def api_versions(request: ApiRequest[ApiVersionsRequest]) -> None:
     request.respond_in_version(response, version)
 
 
-def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tuple[ApiVersionsResponse, int]:
+def answer(context: BrokerContext, body: m.ApiVersionsRequest, version: int) -> tuple[m.ApiVersionsResponse, int]:
     """The answer and its version: version 0, which every client can read, if the requested version is unknown."""
     if version not in api_versions.versions:
-        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(context)), 0
+        return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(context)), 0
     names = (body.client_software_name, body.client_software_version)
     if version >= _FIRST_WITH_SOFTWARE and not all(_SOFTWARE.fullmatch(name) for name in names):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version
+        return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version
     # The level of each feature, and the highest that it may have.
     levels = {
         TRANSACTION_VERSION_FEATURE: (context.config.transaction_version, TransactionVersion.V2),
@@ -55,18 +48,18 @@ def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tu
     }
     # Clients of version 3 treat a minimum level of 0 as an error (KIP-1022).
     lowest = 0 if version > _FIRST_WITH_SOFTWARE else 1
-    response = ApiVersionsResponse(
+    response = m.ApiVersionsResponse(
         api_keys=_api_keys(context),
-        supported_features=[SupportedFeatureKey(name, lowest, highest) for name, (_, highest) in levels.items()],
+        supported_features=[m.SupportedFeatureKey(name, lowest, highest) for name, (_, highest) in levels.items()],
         finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(name, level, level) for name, (level, _) in levels.items()],
+        finalized_features=[m.FinalizedFeatureKey(name, level, level) for name, (level, _) in levels.items()],
     )
     return response, version
 
 
-def _api_keys(context: BrokerContext) -> list[ApiVersion]:
+def _api_keys(context: BrokerContext) -> list[m.ApiVersion]:
     return [
-        ApiVersion(key, _LEAST.get(key, versions.min), versions.max)
+        m.ApiVersion(key, _LEAST.get(key, versions.min), versions.max)
         for key, versions in sorted(context.versions.items())
     ]
 
