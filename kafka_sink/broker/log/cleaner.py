@@ -185,7 +185,7 @@ class _Cleaner:
         cleaned = group[0].successor()
         try:
             self._write(group, cleaned)
-            cleaned.flush()
+            cleaned.file.flush()
         except Exception:
             with suppress(OSError):
                 cleaned.discard()

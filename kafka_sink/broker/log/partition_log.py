@@ -258,7 +258,7 @@ class PartitionLog:
 
     def _cut_torn_write(self, active: Segment, size: int) -> None:
         try:
-            active.truncate(size)
+            active.file.truncate(size)
         except OSError as error:
             # Later batches would follow an incomplete batch, where readers cannot reach them.
             self._failure = ApiError(f"a torn write could not be undone: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
@@ -421,7 +421,7 @@ class PartitionLog:
         :raises OSError: if the flush failed.
         """
         try:
-            segment.flush()
+            segment.file.flush()
         except OSError:
             with self._lock:
                 if self._failure is None and segment in self._segments:
@@ -519,7 +519,7 @@ class PartitionLog:
             try:
                 self._segments.replace(segments, cleaned)
             except OSError as error:
-                cleaned.close()
+                cleaned.file.close()
                 self._failure = ApiError(f"a segment could not be replaced: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
                 raise
             self._producers.forget_aborted(ended)
@@ -576,4 +576,4 @@ class PartitionLog:
     def _release(self, how: str, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
         self._failure = ApiError(f"the log was {how}", code)
         for segment in self._segments:
-            segment.close()
+            segment.file.close()

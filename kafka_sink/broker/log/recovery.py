@@ -90,7 +90,7 @@ def _open_segments(directory: Path, filesystem: FileSystem, index_interval_bytes
             # compaction has put into an earlier one.
             (outdated if torn else compacted).append(segment)
             continue
-        torn = _load_segment(segment, segments[-1].last_epoch if segments else -1)
+        torn = _load_segment(segment, segments[-1].index.last_epoch if segments else -1)
         segments.append(segment)
     # Truncation comes last: after a crash in between, the next start repeats the same steps.
     for segment in (*compacted, *outdated):
@@ -98,7 +98,7 @@ def _open_segments(directory: Path, filesystem: FileSystem, index_interval_bytes
         segment.delete()
     if torn:
         truncated += torn
-        segments[-1].truncate(segments[-1].size - torn)
+        segments[-1].file.truncate(segments[-1].size - torn)
     while len(segments) > 1 and not segments[-1].size:
         # Empty after a roll, or because no batch survived: it must not claim offsets without records.
         segments.pop().delete()
@@ -109,7 +109,7 @@ def _load_segment(segment: Segment, epoch_before: int) -> int:
     """Verify the unsealed bytes; returns the number of bytes at the end that are not complete, valid batches."""
     position = segment.load_index()
     for at, header in segment.walk(position, verify=True):
-        newest_epoch = max(segment.last_epoch, epoch_before)
+        newest_epoch = max(segment.index.last_epoch, epoch_before)
         if header.base_offset != segment.next_offset or header.partition_leader_epoch < newest_epoch:
             # The checksum covers neither offset nor epoch, so check that offsets are contiguous and epochs never go
             # back.

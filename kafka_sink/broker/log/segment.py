@@ -158,6 +158,8 @@ _WALK_BYTES: Final = 1 << 13
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 #: The most records of a batch that are compared with a timestamp.
 SEARCHED_RECORDS: Final = 1 << 20
+#: Limit on the decompressed size of one batch in a search for a timestamp.
+MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -188,8 +190,8 @@ class Segment:
         self.path = segment_path(directory, base_offset, suffix)
         self._index_path = segment_path(directory, base_offset, INDEX_SUFFIX)
         self._filesystem = filesystem
-        self._file: LogFile = filesystem.open(self.path)
-        self._index = OffsetIndex(index_interval_bytes)
+        self.file: LogFile = filesystem.open(self.path)
+        self.index = OffsetIndex(index_interval_bytes)
         self._seal = no_seal(base_offset)
         self.next_offset = base_offset
         self.max_timestamp = self._seal.max_timestamp
@@ -202,14 +204,14 @@ class Segment:
     def load_index(self) -> int:
         """Load the index file if it is valid; returns the number of bytes of the segment that it seals."""
         data = self._filesystem.read_file(self._index_path)
-        loaded = OffsetIndex.from_bytes(data, self._index.interval_bytes) if data is not None else None
-        if loaded is None or loaded[1].sealed_bytes > self._file.size:
+        loaded = OffsetIndex.from_bytes(data, self.index.interval_bytes) if data is not None else None
+        if loaded is None or loaded[1].sealed_bytes > self.file.size:
             if data is not None:
                 # The file covers more bytes than there are: once the segment has grown again, it would seal bytes not
                 # checked.
                 self._filesystem.remove_file(self._index_path)
             return 0
-        self._index, self._seal = loaded
+        self.index, self._seal = loaded
         self.next_offset = self._seal.next_offset
         self.max_timestamp = self._seal.max_timestamp
         self._max_timestamp_offset = self._seal.max_timestamp_offset
@@ -221,13 +223,13 @@ class Segment:
 
         With *verify* the checksum of each batch is verified as well, which reads all bytes.
         """
-        end = self._file.size
+        end = self.file.size
         step = _CHUNK_BYTES if verify else _WALK_BYTES
         position, chunk, chunk_start = start, memoryview(b""), start
         while position + HEADER_BYTES <= end:
             at = position - chunk_start
             if at + HEADER_BYTES > len(chunk):
-                chunk, chunk_start, at = memoryview(self._file.read(position, step)), position, 0
+                chunk, chunk_start, at = memoryview(self.file.read(position, step)), position, 0
             try:
                 header = parse_header(chunk, at)
             except CorruptRecordError:
@@ -237,7 +239,7 @@ class Segment:
                 return
             if verify:
                 if at + size > len(chunk):
-                    chunk, chunk_start, at = memoryview(self._file.read(position, max(size, step))), position, 0
+                    chunk, chunk_start, at = memoryview(self.file.read(position, max(size, step))), position, 0
                 if not verify_crc(chunk[at : at + size]):
                     return
             yield position, header
@@ -245,13 +247,13 @@ class Segment:
 
     def walk_near(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """As :meth:`walk`, from a batch at or before the one with *offset*."""
-        entry = self._index.entry_for_offset(offset)
+        entry = self.index.entry_for_offset(offset)
         return self.walk(entry[1] if entry is not None else 0)
 
     def note(self, header: BatchHeader, base_offset: int, position: int, leader_epoch: int) -> None:
         """Add a batch at *position* to the index and to the segment's state."""
-        self._index.add(base_offset, position, self.max_timestamp)
-        self._index.add_epoch(leader_epoch, base_offset)
+        self.index.add(base_offset, position, self.max_timestamp)
+        self.index.add_epoch(leader_epoch, base_offset)
         self.next_offset = base_offset + header.last_offset_delta + 1
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
@@ -259,13 +261,13 @@ class Segment:
 
     @property
     def size(self) -> int:
-        return self._file.size
+        return self.file.size
 
     def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
         """Whether a batch of *size* bytes that ends at *last_offset* fits into this segment."""
-        if self._file.size == 0:
+        if self.file.size == 0:
             return True
-        return self._file.size + size <= segment_bytes and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+        return self.file.size + size <= segment_bytes and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     @property
     def first_timestamp(self) -> int:
@@ -280,27 +282,10 @@ class Segment:
         return 0 if first < 0 or timestamp < 0 else timestamp - first
 
     def append(self, header: BatchHeader, base_offset: int, leader_epoch: int, parts: Sequence[Buffer]) -> None:
-        """Write one batch. :raises OSError: if it failed; :meth:`truncate` the part that may be in the file."""
-        position = self._file.size
-        self._file.append(parts)
+        """Write one batch. :raises OSError: if it failed; truncate the file, a part may be in it."""
+        position = self.file.size
+        self.file.append(parts)
         self.note(header, base_offset, position, leader_epoch)
-
-    @property
-    def last_epoch(self) -> int:
-        """The newest leader epoch of its batches, -1 if there is none."""
-        return self._index.last_epoch
-
-    def epochs(self) -> list[tuple[int, int]]:
-        """(leader epoch, its first offset here), in order."""
-        return self._index.epochs()
-
-    def truncate(self, size: int) -> None:
-        """Remove the bytes from *size* on, which were not passed to :meth:`note`."""
-        self._file.truncate(size)
-
-    def flush(self) -> None:
-        """Return when all batches are on disk."""
-        self._file.flush()
 
     def batches(self, start: int = 0) -> Iterator[RecordBatchView]:
         """All batches from the position *start* on, as the closed segment has them.
@@ -316,42 +301,42 @@ class Segment:
                 break
             yield RecordBatchView(header, memoryview(self.read_batch(position, header)))
             expected, end = header.last_offset + 1, position + header.size_in_bytes
-        if end != self._file.size:
+        if end != self.file.size:
             raise CorruptRecordError(f"{self.path.name} is damaged at byte {end}")
 
     def successor(self) -> Segment:
         """An empty segment that may take the place of this one: see :meth:`take_over`."""
         directory = self.path.parent
         self._filesystem.remove_file(segment_path(directory, self.base_offset, CLEANED_SUFFIX))
-        return Segment(directory, self.base_offset, self._filesystem, self._index.interval_bytes, CLEANED_SUFFIX)
+        return Segment(directory, self.base_offset, self._filesystem, self.index.interval_bytes, CLEANED_SUFFIX)
 
     def take_over(self, old: Segment) -> None:
         """Take the place of *old*, which is not sealed, on disk in one step; all batches here are flushed.
 
         :raises OSError: if it is unknown which of the two is there.
         """
-        self._file.move_to(old.path)
+        self.file.move_to(old.path)
         self.path = old.path
-        old.close()
+        old.file.close()
 
     def discard(self) -> None:
         """Remove the file of a segment that takes no other's place."""
-        self._file.close()
+        self.file.close()
         self._filesystem.remove_file(self.path)
 
     @property
     def is_sealed(self) -> bool:
         """Whether the index file seals the whole segment."""
-        return self._seal.sealed_bytes == self._file.size
+        return self._seal.sealed_bytes == self.file.size
 
     def seal(self) -> None:
         """Flush, then write the index file that seals the flushed bytes."""
         if self.is_sealed:
             return
-        size = self._file.size
+        size = self.file.size
         seal = Seal(size, self.next_offset, self.max_timestamp, self._max_timestamp_offset)
-        data = self._index.to_bytes(seal)
-        self._file.flush()
+        data = self.index.to_bytes(seal)
+        self.file.flush()
         self._filesystem.replace_file(self._index_path, data)
         self._seal = seal
 
@@ -360,12 +345,9 @@ class Segment:
         self._filesystem.replace_file(self._index_path, b"")
         self._seal = no_seal(self.base_offset)
 
-    def close(self) -> None:
-        self._file.close()
-
     def delete(self) -> None:
         """Remove the segment's files, the index first: an index without its segment would seal missing bytes."""
-        self._file.close()
+        self.file.close()
         self._filesystem.remove_file(self._index_path)
         self._filesystem.remove_file(self.path)
 
@@ -374,7 +356,7 @@ class Segment:
 
         :raises CorruptRecordError: if the scanned batches are not contiguous.
         """
-        entry = self._index.entry_for_offset(offset) or (self.base_offset, 0)
+        entry = self.index.entry_for_offset(offset) or (self.base_offset, 0)
         expected, end = entry
         for position, header in self.walk(end):
             if header.base_offset != expected:
@@ -382,7 +364,7 @@ class Segment:
             if header.last_offset >= offset:
                 return position
             expected, end = header.last_offset + 1, position + header.size_in_bytes
-        if end != self._file.size:
+        if end != self.file.size:
             raise CorruptRecordError(f"{self.path.name} is damaged at byte {end}, offset {expected}")
         return end
 
@@ -400,11 +382,11 @@ class Segment:
 
         With *whole_first_batch* the first batch is complete even if it is larger, so that a reader makes progress.
         """
-        data = self._file.read(position, max(max_bytes, HEADER_BYTES if whole_first_batch else 0))
+        data = self.file.read(position, max(max_bytes, HEADER_BYTES if whole_first_batch else 0))
         if whole_first_batch and len(data) >= HEADER_BYTES:
             size = parse_header(memoryview(data), 0).size_in_bytes
             if size > len(data):
-                data = self._file.read(position, size)
+                data = self.file.read(position, size)
         return self._sound(data) if position < self._unchecked_bytes else data
 
     def _sound(self, data: bytes) -> bytes:
@@ -416,7 +398,7 @@ class Segment:
         for batch in read_batches(data):
             header = batch.header
             placed = expected in (None, header.base_offset)
-            led = header.partition_leader_epoch == self._index.epoch_at(header.base_offset)
+            led = header.partition_leader_epoch == self.index.epoch_at(header.base_offset)
             if not (placed and led and batch.verify_crc()):
                 if not end:
                     raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
@@ -425,39 +407,37 @@ class Segment:
         return data[:end]
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        return self._file.read(position, header.size_in_bytes)
+        return self.file.read(position, header.size_in_bytes)
 
-    def offset_for_timestamp(
-        self, timestamp: int, min_offset: int, max_decompressed_bytes: int
-    ) -> TimestampOffset | None:
+    def offset_for_timestamp(self, timestamp: int, min_offset: int) -> TimestampOffset | None:
         """The first record from *min_offset* on with at least this *timestamp*, None if all are older.
 
-        :raises CorruptRecordError: if the batch in question does not decompress within *max_decompressed_bytes*.
+        :raises CorruptRecordError: if the batch in question does not decompress within :data:`MAX_DECOMPRESSED_BYTES`.
         """
         if self.max_timestamp < timestamp:
             return None
-        for position, header in self.walk(self._index.position_for_timestamp(timestamp)):
+        for position, header in self.walk(self.index.position_for_timestamp(timestamp)):
             if header.max_timestamp >= timestamp and header.last_offset >= min_offset and header.record_count:
-                record = self._first_in_batch(position, header, timestamp, min_offset, max_decompressed_bytes)
+                record = self._first_in_batch(position, header, timestamp, min_offset)
                 if record is not None:
                     return record
         return None
 
-    def max_timestamp_record(self, min_offset: int, max_decompressed_bytes: int) -> TimestampOffset | None:
+    def max_timestamp_record(self, min_offset: int) -> TimestampOffset | None:
         """The first record from *min_offset* on with the largest timestamp of those."""
         start = max(min_offset, self.base_offset)
         record = None
         if self._max_timestamp_offset >= start:
-            record = self.offset_for_timestamp(self.max_timestamp, start, max_decompressed_bytes)
+            record = self.offset_for_timestamp(self.max_timestamp, start)
         if record is None:
             # The record with it was deleted (DeleteRecords, or a compaction), so only the rest counts.
             rest = self.walk(self.position_of(start))
             newest = max((header.max_timestamp for _, header in rest if header.record_count), default=NO_TIMESTAMP)
-            record = self.offset_for_timestamp(newest, start, max_decompressed_bytes)
+            record = self.offset_for_timestamp(newest, start)
         return record
 
     def _first_in_batch(
-        self, position: int, header: BatchHeader, timestamp: int, min_offset: int, max_decompressed_bytes: int
+        self, position: int, header: BatchHeader, timestamp: int, min_offset: int
     ) -> TimestampOffset | None:
         """The first record of a batch whose header has a later timestamp. A batch that has none although its header
         says so, and one in which a million records are older, is answered with the offset so far: readers may begin
@@ -471,7 +451,7 @@ class Segment:
         has_gaps = header.record_count != header.last_offset_delta + 1
         if is_stamped and not has_gaps:
             return TimestampOffset(header.max_timestamp, header.base_offset + first)
-        pieces = decompressed(header.compression, data[HEADER_BYTES:], max_decompressed_bytes)
+        pieces = decompressed(header.compression, data[HEADER_BYTES:], MAX_DECOMPRESSED_BYTES)
         wanted = timestamp - header.base_timestamp
         skipped = 0 if has_gaps else first
         for index, (plain, start, _) in enumerate(record_spans(pieces, header.record_count, skipped), skipped):

@@ -22,8 +22,6 @@ from kafka_sink.records.reader import read_batches
 
 START_SUFFIX: Final = ".start"
 COMPACTED_SUFFIX: Final = ".compacted"
-#: Limit on the decompressed size of one batch in a search for a timestamp.
-_MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +54,7 @@ class Segments:
     @property
     def last_epoch(self) -> int:
         """The newest leader epoch of any batch, -1 if there is none."""
-        return next((segment.last_epoch for segment in reversed(self._segments) if segment.size), -1)
+        return next((segment.index.last_epoch for segment in reversed(self._segments) if segment.size), -1)
 
     @property
     def size(self) -> int:
@@ -76,7 +74,7 @@ class Segments:
     def flush(self) -> None:
         """Return when all appended bytes are on disk."""
         for segment in (*self.unsealed, self.active):
-            segment.flush()
+            segment.file.flush()
 
     def read(self, offset: int, end: int, max_bytes: int, *, whole_first_batch: bool, has_gaps: bool) -> bytes:
         """Batches of one segment from the one with *offset* on, up to the offset *end*.
@@ -115,7 +113,7 @@ class Segments:
         :raises CorruptRecordError: if the batch in question cannot be decompressed.
         """
         for segment in self._segments:
-            record = segment.offset_for_timestamp(timestamp, self.start_offset, _MAX_DECOMPRESSED_BYTES)
+            record = segment.offset_for_timestamp(timestamp, self.start_offset)
             if record is not None:
                 return record
         return None
@@ -130,7 +128,7 @@ class Segments:
             # A segment may have lost the record with its largest timestamp to a compaction.
             if newest is not None and segment.max_timestamp <= newest.timestamp:
                 break
-            record = segment.max_timestamp_record(self.start_offset, _MAX_DECOMPRESSED_BYTES)
+            record = segment.max_timestamp_record(self.start_offset)
             if record is not None and (newest is None or record.timestamp > newest.timestamp):
                 newest = record
         return newest
@@ -142,7 +140,7 @@ class Segments:
         """
         history: list[tuple[int, int]] = []
         for segment in self._segments:
-            history += [entry for entry in segment.epochs() if not history or entry[0] > history[-1][0]]
+            history += [entry for entry in segment.index.epochs() if not history or entry[0] > history[-1][0]]
         known = bisect_right(history, epoch, key=lambda entry: entry[0])
         end = history[known][1] if known < len(history) else self.end_offset
         return (history[known - 1][0] if known else epoch), max(end, self.start_offset)
