@@ -19,7 +19,6 @@ from typing import Final
 
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
-from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
@@ -66,10 +65,10 @@ class BrokerServer:
         config, clock = context.config, context.clock
         name = f"broker-{context.node_id}"
         selectors = kselector_factory(config, endpoints, context.users, clock, partial(features.answer, context))
-        self._server = SocketServer(name, config, endpoints, clock, selectors)
-        self._pools = [self._pool(f"{name}-handler", self._server.data_plane_request_channel, config.num_io_threads)]
-        if self._server.control_plane_request_channel is not None:
-            self._pools.append(self._pool(f"{name}-control-handler", self._server.control_plane_request_channel, 1))
+        self.server = SocketServer(name, config, endpoints, clock, selectors)
+        self._pools = [self._pool(f"{name}-handler", self.server.data_plane_request_channel, config.num_io_threads)]
+        if self.server.control_plane_request_channel is not None:
+            self._pools.append(self._pool(f"{name}-control-handler", self.server.control_plane_request_channel, 1))
         self._advertised = {item.listener_name: item for item in map(EndPoint.parse, config.advertised_listeners)}
         refuse_unknown_listeners("advertised.listeners", self._advertised, [item.listener_name for item in endpoints])
         for item in self._advertised.values():
@@ -89,7 +88,7 @@ class BrokerServer:
 
         :raises OSError: if an address is in use.
         """
-        self._server.bind()
+        self.server.bind()
         protocols = security_protocols(self._context.config, [item.listener_name for item in self._endpoints])
         for item in self.bound_endpoints():
             self._warn_if_exposed(item, protocols[item.listener_name])
@@ -97,16 +96,16 @@ class BrokerServer:
 
     def bound_endpoints(self) -> list[EndPoint]:
         """The addresses that the node listens on, with port 0 replaced by the port that was bound."""
-        return [self._server.bound_endpoint(item.listener_name) for item in self._endpoints]
+        return [self.server.bound_endpoint(item.listener_name) for item in self._endpoints]
 
     def serve(self) -> None:
         """Start the threads. The node must already be registered in the cluster."""
         for pool in self._pools:
             pool.start()
-        self._server.start_processing_requests()
+        self.server.start_processing_requests()
 
     def _reachable(self, listener_name: str) -> EndPoint:
-        bound = self._server.bound_endpoint(listener_name)
+        bound = self.server.bound_endpoint(listener_name)
         advertised = self._advertised.get(listener_name)
         if advertised is not None:
             return replace(advertised, port=advertised.port + self._number if advertised.port else bound.port)
@@ -143,16 +142,12 @@ class BrokerServer:
     def metrics(self) -> Iterator[Metric]:
         """Kafka's metrics of this node at this moment (any thread)."""
         tags = (("node", str(self._context.node_id)),)
-        yield from self._server.metrics(tags)
+        yield from self.server.metrics(tags)
         yield HANDLERS_IDLE.at(self._pools[0].idle_share, *tags)
-
-    def set_connection_limits(self, limits: ConnectionLimits) -> None:
-        """Replace the connection limits (any thread)."""
-        self._server.update_connection_limits(limits)
 
     def stop(self) -> None:
         """Leave the cluster: close listeners and connections, end all threads."""
-        self._server.shutdown()
+        self.server.shutdown()
         for pool in self._pools:
             pool.shutdown()
 
@@ -177,7 +172,6 @@ class RunningCluster:
         """*data_dir*: None for a temporary directory.
 
         :raises OSError: if the data directory is in use or not usable.
-
         :raises ConfigError: if it holds something else.
         """
         self._config = config
@@ -297,7 +291,7 @@ class RunningCluster:
 
     def set_connection_limits(self, limits: ConnectionLimits) -> None:
         for broker in tuple(self._brokers.values()):
-            broker.set_connection_limits(limits)
+            broker.server.connection_quotas.update(limits)
 
     def restart_node(self, node_id: int) -> None:
         """:raises ValueError: if it was not stopped. :raises OSError: if its address is in use by now."""
@@ -361,23 +355,14 @@ class LogChanges:
             before, self._applied = self._applied, image
             changed = [topic for name, topic in image.topics.items() if before.topics.get(name) is not topic]
             for topic in changed:
-                self._reconfigure(topic)
+                for log in filter(None, map(self._logs.get, topic.topic_partitions())):
+                    log.reconfigure(topic.settings.log)
         for topic in changed:
             old = before.topics.get(topic.name)
-            if old is not None:
-                self._answer_fetches(old, topic)
-
-    def _reconfigure(self, topic: TopicState) -> None:
-        for partition in topic.topic_partitions():
-            log = self._logs.get(partition)
-            if log is not None:
-                log.reconfigure(topic.settings.log)
-
-    def _answer_fetches(self, before: TopicState, now: TopicState) -> None:
-        """Complete delayed fetches of partitions whose leader has changed."""
-        for partition, old, new in zip(before.topic_partitions(), before.partitions, now.partitions, strict=False):
-            if old != new:
-                self._purgatory.check(partition)
+            states = zip(topic.topic_partitions(), old.partitions if old else (), topic.partitions, strict=False)
+            for partition, state_before, state in states:
+                if state != state_before:
+                    self._purgatory.check(partition)
 
 
 def _hold(directory: Path) -> FileLock:

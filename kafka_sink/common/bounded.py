@@ -136,10 +136,7 @@ def known_number(text: str | None, low: int = 0, high: int = INT64_MAX) -> int |
 
 
 def parsed_json(text: str | bytes | bytearray) -> Any:
-    """The value of the JSON *text*.
-
-    :raises ValueError: if it is none, or nested more deeply than a parser goes.
-    """
+    """The value of the JSON *text*. :raises ValueError: if it is none, or nested more deeply than a parser goes."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -147,10 +144,7 @@ def parsed_json(text: str | bytes | bytearray) -> Any:
 
 
 def json_number(value: Any, low: int = -INT64_MAX - 1, high: int = INT64_MAX) -> int:
-    """*value* of a JSON text as a whole number.
-
-    :raises ValueError: if it is no number, or not from *low* to *high*.
-    """
+    """*value* of a JSON text as a whole number. :raises ValueError: if it is no number, or not from *low* to *high*."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
         raise ValueError(f"{value!r:.40} is not a number between {low} and {high}")
     return int(value)

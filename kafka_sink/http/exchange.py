@@ -124,10 +124,7 @@ class Exchange:
         body: bytes | None,
         secrets: Sequence[str] = (),
     ) -> HttpAnswer:
-        """*secrets* are those in the body.
-
-        :raises ExchangeError: if there is no whole answer in time.
-        """
+        """*secrets* are those in the body. :raises ExchangeError: if there is no whole answer in time."""
         deadline_ms = end_of((self.connect_timeout_ms or 0) + self.timeout_ms, self.clock)
         limit_ms = deadline_ms - self.clock.monotonic_ms()
         connection = self._connection(server, deadline_ms)

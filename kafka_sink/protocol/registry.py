@@ -90,10 +90,7 @@ APIS: Final[Mapping[ApiKey, Api]] = _Apis()
 
 
 def api(key: int) -> Api:
-    """The API with *key*.
-
-    :raises ValueError: if Kafka has no such API, or it has no messages here.
-    """
+    """The API with *key*. :raises ValueError: if Kafka has no such API, or it has no messages here."""
     try:
         return APIS[key]  # type: ignore[index]
     except (KeyError, ValueError):

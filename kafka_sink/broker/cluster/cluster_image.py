@@ -115,10 +115,7 @@ def _merged(name: str) -> str:
 
 
 def defaults_of(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfig:
-    """*config* with the dynamic options in *changed* applied.
-
-    :raises ConfigError: if a value is not allowed.
-    """
+    """*config* with the dynamic options in *changed* applied. :raises ConfigError: if a value is not allowed."""
     options = keys(BrokerConfig)
     values = {options[name][1].name: options[name][0].read(text, name) for name, text in changed.items()}
     return replace(config, **values) if values else config

@@ -44,7 +44,6 @@ def compact(log: PartitionLog, wall_ms: int, stopping: Callable[[], bool] = lamb
     *stopping* is asked before each batch, and ends the work.
 
     :raises CorruptRecordError: if the log is damaged; it will not be compacted until it is opened again.
-
     :raises OSError: if the disk fails, a batch has too many keys, or the log is deleted in the meantime.
     """
     compaction = log.begin_compaction(wall_ms)

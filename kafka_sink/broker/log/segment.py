@@ -291,7 +291,6 @@ class Segment:
         """All batches from the position *start* on, as the closed segment has them.
 
         :raises CorruptRecordError: at the first batch that is damaged.
-
         :raises OSError: if the segment was deleted in the meantime.
         """
         expected = None

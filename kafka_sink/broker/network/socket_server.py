@@ -111,7 +111,7 @@ class SocketServer:
         limits = ConnectionLimits.of(config)
         refuse_unknown_listeners("max.connections.per.listener", limits.per_listener, names)
         refuse_unknown_listeners("max.connection.creation.rate.per.listener", limits.creation_rate_per_listener, names)
-        self._quotas = ConnectionQuotas(limits, len(endpoints), clock)
+        self.connection_quotas = ConnectionQuotas(limits, len(endpoints), clock)
         limit = config.queued_max_request_bytes
         self._memory_pool: MemoryPool = MemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
         self.data_plane_request_channel = RequestChannel(config.queued_max_requests)
@@ -147,7 +147,7 @@ class SocketServer:
         first = len(self._processors)
         for number in range(first, first + processors):
             selector = self._selectors(endpoint, self._memory_pool)
-            self._processors.append(Processor(number, name, selector, channel, self._quotas, self._clock))
+            self._processors.append(Processor(number, name, selector, channel, self.connection_quotas, self._clock))
         # Opened last, because the acceptor closes it: invalid certificates must not leave a port bound.
         listener = Listener(
             endpoint.host,
@@ -157,7 +157,7 @@ class SocketServer:
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
         self._listeners[name] = listener
-        self._acceptors[name] = Acceptor(name, listener, self._processors[first:], self._quotas, self._clock)
+        self._acceptors[name] = Acceptor(name, listener, self._processors[first:], self.connection_quotas, self._clock)
 
     def start_processing_requests(self) -> None:
         """Start the threads, processors before acceptors."""
@@ -177,10 +177,6 @@ class SocketServer:
         host = next(item.host for item in self._endpoints if item.listener_name == listener_name)
         return EndPoint(listener_name, host, listener.port)
 
-    def update_connection_limits(self, limits: ConnectionLimits) -> None:
-        """Replace the connection limits (any thread)."""
-        self._quotas.update(limits)
-
     def metrics(self, tags: tuple[tuple[str, str], ...]) -> Iterator[Metric]:
         """Present metrics: requests by API, idle network threads, connections and queued requests (any thread)."""
         processors = tuple(self._processors)
@@ -190,14 +186,14 @@ class SocketServer:
             yield _IDLE.at(idle, *tags)
         expired = sum(one.expired_sessions for one in processors)
         yield _EXPIRED.at(expired, *tags)
-        for listener, count in self._quotas.counts().items():
+        for listener, count in self.connection_quotas.counts().items():
             yield _CONNECTIONS.at(count, *tags, ("listener", listener))
         yield _QUEUED.at(self.data_plane_request_channel.queued, *tags)
 
     def shutdown(self) -> None:
         """Close listeners and connections and end all threads; outstanding responses are dropped."""
         with self._lock:
-            self._quotas.close()
+            self.connection_quotas.close()
             for acceptor in self._acceptors.values():
                 acceptor.stop()
                 if not self._acceptor_threads:

@@ -107,17 +107,11 @@ class InFlightRequests:
         return entry
 
     def last_sent(self, node_id: str) -> InFlightRequest:
-        """The newest request.
-
-        :raises RuntimeError: if nothing is in flight.
-        """
+        """The newest request. :raises RuntimeError: if nothing is in flight."""
         return self._queue(node_id)[0]
 
     def complete_last_sent(self, node_id: str) -> InFlightRequest:
-        """Remove and return the newest request.
-
-        :raises RuntimeError: if nothing is in flight.
-        """
+        """Remove and return the newest request. :raises RuntimeError: if nothing is in flight."""
         entry = self._queue(node_id).popleft()
         self._total -= 1
         return entry

@@ -472,10 +472,7 @@ class NetworkClient:
 
 
 def _decode(entry: InFlightRequest, receive: NetworkReceive) -> Struct:
-    """The answer to *entry*.
-
-    :raises ProtocolError: if the frame is not an answer to it.
-    """
+    """The answer to *entry*. :raises ProtocolError: if the frame is not an answer to it."""
     request = entry.request
     correlation_id, body = decode_response(request.api_key, entry.version, receive.payload)
     if correlation_id != request.correlation_id:

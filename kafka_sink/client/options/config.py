@@ -335,13 +335,8 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
     #: Those that would change what was promised.
     NOT_SUPPORTED: ClassVar[Mapping[str, str]] = other_names.NOT_SUPPORTED
 
-    @staticmethod
-    def reader_of(name: str) -> str | None:
-        return other_names.reader_of(name)
-
-    @staticmethod
-    def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
-        return other_names.instead_of(name, prefix, known)
+    reader_of = staticmethod(other_names.reader_of)
+    instead_of = staticmethod(other_names.instead_of)
 
     def settle(self, explicit: Collection[str]) -> Self:
         """A wait before reconnecting that was set does not grow unless its maximum was set too, as in Kafka."""

@@ -115,10 +115,7 @@ class CoordinatorRequest(ABC, Generic[T]):
 
 
 def only_one(items: Sequence[T]) -> T:
-    """The item of an answer about one thing.
-
-    :raises ProtocolError: if the broker sent another number of them.
-    """
+    """The item of an answer about one thing. :raises ProtocolError: if the broker sent another number of them."""
     if len(items) != 1:
         raise ProtocolError(f"the broker answered about {len(items)} things, and was asked about one: {items!r:.200}")
     return items[0]

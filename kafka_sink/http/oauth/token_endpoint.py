@@ -130,10 +130,7 @@ class ClientCredentials:
     header_urlencode: bool = False
 
     def request(self, now_ms: int) -> tuple[dict[str, str], str]:
-        """Headers and body of the request for a token.
-
-        :raises ConfigError: if an assertion cannot be made.
-        """
+        """Headers and body of the request for a token. :raises ConfigError: if an assertion cannot be made."""
         headers = {
             "Accept": "application/json",
             "Cache-Control": "no-cache",

@@ -47,16 +47,10 @@ class TransportLayer(Protocol):
     def fileno(self) -> int: ...
 
     def finish_connect(self) -> None:
-        """Complete a pending connect.
-
-        :raises OSError: if it failed.
-        """
+        """Complete a pending connect. :raises OSError: if it failed."""
 
     def handshake(self) -> None:
-        """Continue the handshake as far as possible without blocking.
-
-        :raises OSError: if it failed.
-        """
+        """Continue the handshake as far as possible without blocking. :raises OSError: if it failed."""
 
     def read_into(self, target: memoryview) -> int:
         """Read into *target*; returns fewer bytes than its length only if no more are available now (possibly 0).
