@@ -34,8 +34,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ClientNetwork:
     """A network client, its metadata and its connection metrics, with the clock that they go by. One thread drives it;
-    ``start_thread`` starts that thread, and is given what it runs.
-    """
+    ``start_thread`` starts that thread, and is given what it runs."""
 
     client: NetworkClient
     metadata: Metadata

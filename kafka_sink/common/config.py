@@ -283,8 +283,7 @@ _LIKENESS, _LIKENESS_OF_SHORT_NAMES, _SHORT = 0.85, 0.75, 6
 def misspelt(name: str, known: Iterable[str]) -> str | None:
     """The option among *known* of which *name* is a misspelling: a few wrong letters, other separators or another
     case. An option of another meaning is worse than none, so that names that are only similar are not taken for one,
-    and a name with a word more is not taken for the one without it.
-    """
+    and a name with a word more is not taken for the one without it."""
     by_letters = {_letters(each): each for each in known}
     letters = _letters(name)
     likeness = _LIKENESS_OF_SHORT_NAMES if len(letters) <= _SHORT else _LIKENESS

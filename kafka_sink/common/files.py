@@ -85,8 +85,7 @@ def most_local_connections() -> int:
 
 def is_reserved(descriptor: int) -> bool:
     """Whether *descriptor* is among the last ones, which are for log files. The system assigns the lowest free number,
-    so there are few left.
-    """
+    so there are few left."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft != resource.RLIM_INFINITY and descriptor >= soft - max(int(soft * _KEPT_FREE), _FEWEST)
 

@@ -68,8 +68,7 @@ def is_held(lock: Lock) -> bool:
 
 def is_nested() -> bool:
     """Whether this call runs inside another call of the producer or the client: in a signal handler, a finalizer or a
-    plugin. It inspects every frame of the thread, so use it in rare cases only.
-    """
+    plugin. It inspects every frame of the thread, so use it in rare cases only."""
     frame: FrameType | None = sys._getframe(1)
     is_outside = False
     while frame is not None:

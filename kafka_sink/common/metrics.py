@@ -68,8 +68,7 @@ class _Window:
 
 class Sampled:
     """A quantity: its total and count since the start; its rates, averages and maxima over the last *samples* windows
-    of *window_ms*.
-    """
+    of *window_ms*."""
 
     __slots__ = ("_lock", "_samples", "_window_ms", "_windows", "count", "total")
 

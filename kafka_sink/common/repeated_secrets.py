@@ -47,8 +47,7 @@ class RepeatedSecrets:
 
     def hidden_in(self, text: str) -> str:
         """The beginning of *text* without the secrets: as they are, escaped as in URLs, JSON or HTML, in base64 or in
-        hexadecimal digits. Where only an escape shows a secret, the text is without its escapes.
-        """
+        hexadecimal digits. Where only an escape shows a secret, the text is without its escapes."""
         readings = _readings(text[:_MOST_CHARACTERS])
         for reading in reversed(readings):
             hidden = self._hidden(reading)

@@ -32,8 +32,7 @@ _MOST_HEAD_BYTES: Final = 1 << 18
 
 class ExchangeError(Exception):
     """The server could not be reached, or its answer is too large or too slow; the text says why. With *is_answered* it
-    was reached, and has answered.
-    """
+    was reached, and has answered."""
 
     def __init__(self, reason: str, *, is_answered: bool = False) -> None:
         super().__init__(reason)
@@ -168,8 +167,7 @@ class Exchange:
 
 class _Connection(http.client.HTTPConnection):
     """With TLS if there is a *context*. A dot at the end of a host name says to DNS that the name is whole;
-    certificates have none.
-    """
+    certificates have none."""
 
     def __init__(
         self,
@@ -222,8 +220,7 @@ class _TimedReader(io.RawIOBase):
     def readinto(self, target: Any) -> int:
         """
         :raises TimeoutError: after the deadline.
-        :raises ExchangeError: if the answer is too large.
-        """
+        :raises ExchangeError: if the answer is too large."""
         left_ms = self._deadline_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             raise TimeoutError

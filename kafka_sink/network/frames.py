@@ -39,8 +39,7 @@ class NetworkSend:
     ) -> None:
         """
         :param framed: write the total length before the segments; otherwise only the segments are written.
-        :param is_answered: the peer answers the frame, so nobody waits for the moment at which it was sent.
-        """
+        :param is_answered: the peer answers the frame, so nobody waits for the moment at which it was sent."""
         self.destination = destination
         self.is_answered = is_answered
         self._views = [_as_bytes(segment) for segment in (frame(segments) if framed else segments)]
@@ -56,8 +55,7 @@ class NetworkSend:
 
     def write_to(self, write: Callable[[Sequence[memoryview]], int]) -> int:
         """Continue to *write* (:meth:`TransportLayer.write`) until no more is accepted; returns the number of bytes
-        accepted.
-        """
+        accepted."""
         before = self.remaining
         while self.remaining:
             views = self._views[self._next : self._next + MAX_GATHERED_BUFFERS]

@@ -208,8 +208,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdAndEpoch, group: str, version: int, store: Callable[[], None]
     ) -> ErrorCode:
         """Call *store* if TxnOffsetCommit in *version* may store offsets of *group*; from version 5 on the group is
-        added implicitly. The transaction cannot end in the meantime, so no pending offsets are left behind.
-        """
+        added implicitly. The transaction cannot end in the meantime, so no pending offsets are left behind."""
         participant = offsets_participant(group)
         adds = version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
         with self._lock:

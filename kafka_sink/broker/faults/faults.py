@@ -38,8 +38,7 @@ _EFFECTS: Final = ("error", "delay_ms", "drop", "close", "duplicate", "slow_ms")
 class Fault:
     """One effect, applied to operations that match *target* (an API's name in lower case, ``any``, ``disk.write``,
     ``disk.flush``), *topic*, its *partition* and *node* (a broker's id). Of these it applies to the *nth*, to one of
-    *every* so many, or to each with a *probability* (from *seed*); at most *times* times.
-    """
+    *every* so many, or to each with a *probability* (from *seed*); at most *times* times."""
 
     target: str
     topic: str | None = None

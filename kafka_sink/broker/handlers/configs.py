@@ -300,8 +300,7 @@ def _replacement(resource: m.AlterConfigsResource) -> ConfigChange:
 @api_handler(ApiKey.DESCRIBE_CONFIGS, "1-4")
 def describe_configs(request: ApiRequest[m.DescribeConfigsRequest]) -> None:
     """DescribeConfigs (key 32): settings of topics, of this broker (its id), and of all running brokers (an empty
-    name). Answers for each resource.
-    """
+    name). Answers for each resource."""
     resources = once(request.body.resources, lambda item: (item.resource_type, item.resource_name))
     request.respond(m.DescribeConfigsResponse(results=[_describe(request, item) for item in resources]))
 

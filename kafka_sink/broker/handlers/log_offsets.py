@@ -36,8 +36,7 @@ _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
 @api_handler(ApiKey.LIST_OFFSETS, "1-11")
 def list_offsets(request: ApiRequest[m.ListOffsetsRequest]) -> None:
     """ListOffsets (key 2): the start or end offset of a partition, or the offset for a time or the largest timestamp.
-    Answers for each partition; a partition that is named twice is refused, as Kafka does.
-    """
+    Answers for each partition; a partition that is named twice is refused, as Kafka does."""
     times_named = Counter(
         (topic.name, part.partition_index) for topic in request.body.topics for part in topic.partitions
     )
@@ -115,8 +114,7 @@ _UNDEFINED: Final = (-1, -1)
 @api_handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4")
 def offset_for_leader_epoch(request: ApiRequest[m.OffsetForLeaderEpochRequest]) -> None:
     """OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, with which clients detect the truncation of a
-    log (KIP-320). Answers for each partition.
-    """
+    log (KIP-320). Answers for each partition."""
     topics = [
         m.OffsetForLeaderTopicResult(topic.topic, [_epoch_end(request, topic.topic, part) for part in topic.partitions])
         for topic in request.body.topics

@@ -143,8 +143,7 @@ def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
 @api_handler(ApiKey.DESCRIBE_LOG_DIRS, "1-5")
 def describe_log_dirs(request: ApiRequest[m.DescribeLogDirsRequest]) -> None:
     """DescribeLogDirs (key 35): the directory of this broker with the sizes of its partitions (KIP-113, KIP-827).
-    Answers with the partitions of which this node has a replica; nodes share one directory.
-    """
+    Answers with the partitions of which this node has a replica; nodes share one directory."""
     try:
         request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:

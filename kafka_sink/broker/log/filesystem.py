@@ -272,8 +272,7 @@ class OsFileSystem:
     def __init__(self, open_files: int | None = None, *, flushes: bool = True) -> None:
         """
         :param open_files: the maximum number of open log files; by default half of the process's limit.
-        :param flushes: False for data that is removed with the process: nothing waits for the disk.
-        """
+        :param flushes: False for data that is removed with the process: nothing waits for the disk."""
         self._descriptors = Descriptors(open_files or most_log_files())
         self._flushes = flushes
 

@@ -440,8 +440,7 @@ class Segment:
     ) -> TimestampOffset | None:
         """The first record of a batch whose header has a later timestamp. A batch that has none although its header
         says so, and one in which a million records are older, is answered with the offset so far: readers may begin
-        too early, never too late.
-        """
+        too early, never too late."""
         data = memoryview(self.read_batch(position, header))
         if not verify_crc(data):
             raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")

@@ -141,8 +141,7 @@ def shown(form: str | None, column: str, registry: RegistryClient | None) -> Sho
 
 def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
     """What makes the beginning of the JSON of values of Avro and of Protobuf, as the types of their schemas say: more
-    than a page shows, or all of it. Of Protobuf, if its packages are installed.
-    """
+    than a page shows, or all of it. Of Protobuf, if its packages are installed."""
     by_kind = {AVRO.upper(): _pieces(AVRO, "value", registry, _MOST_VALUES_OF_PAGE)}
     try:
         by_kind[PROTOBUF.upper()] = _pieces(PROTOBUF, "value", registry, _MOST_VALUES_OF_PAGE)

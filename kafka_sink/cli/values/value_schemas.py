@@ -34,8 +34,7 @@ VALUE: Final = "value"
 @dataclass(frozen=True, slots=True)
 class TypedColumn:
     """The keys or values of *topic*, called *column*, in the format *form*, by the schema in *schema_file*, a file or a
-    folder (None: the latest one of the subject). *message* is one of a schema of Protobuf, by default the first.
-    """
+    folder (None: the latest one of the subject). *message* is one of a schema of Protobuf, by default the first."""
 
     topic: str
     column: str

@@ -83,8 +83,7 @@ class MetadataUpdater:
 
     def is_rebootstrap_due(self, now_ms: int) -> bool:
         """Whether the known brokers are unusable: the client must then disconnect from all of them and call
-        :meth:`rebootstrap`.
-        """
+        :meth:`rebootstrap`."""
         if not self._may_rebootstrap:
             return False
         since_ms = self._trying_since_ms

@@ -343,8 +343,7 @@ KNOWN: Final = frozenset({*_SAME, *_OTHERWISE})
 
 def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
     """The remedy for *name*, an option of another client; None if no client is known to have it. *known*
-    are the options that can be set.
-    """
+    are the options that can be set."""
     plain = name.lower().replace("_", ".")
     if java := _SAME.get(plain):
         return f"set {prefix}{java}"

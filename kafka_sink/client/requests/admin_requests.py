@@ -191,8 +191,7 @@ def list_offsets(
     partitions: Sequence[TopicPartition], timestamp: int, timeout_ms: int, *, is_stable: bool = False
 ) -> log_offsets.ListOffsetsRequest:
     """The request for the offsets at *timestamp* (or a special one) of *partitions*, which are in order; if *is_stable*
-    of committed records only.
-    """
+    of committed records only."""
     topics = [
         log_offsets.ListOffsetsTopic(
             name=topic,

@@ -61,8 +61,7 @@ class Done(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Errors(Generic[T]):
     """The error codes in an answer, and a text that says what failed; without a code, parts of the request were not
-    answered. A further attempt sends *rest*, if it is given, because the coordinator has accepted all the others.
-    """
+    answered. A further attempt sends *rest*, if it is given, because the coordinator has accepted all the others."""
 
     codes: Collection[ErrorCode]
     detail: str
@@ -157,8 +156,7 @@ def gravest(api_key: ApiKey, codes: Iterable[ErrorCode], reactions: Reactions) -
 @dataclass(frozen=True)
 class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
     """Finds the coordinators of *names*, all of one key type. Before version 4 a request has room for one name, and the
-    first is asked about.
-    """
+    first is asked about."""
 
     api_key = ApiKey.FIND_COORDINATOR
 

@@ -198,8 +198,7 @@ class _VersionedRequest(_TransactionRequest[T]):
 @dataclass(frozen=True)
 class TxnOffsetCommit(_VersionedRequest[None]):
     """Commits *offsets* of *group* within the transaction; they take effect when it is committed. Offsets that the
-    group's coordinator did not accept are sent again, without those that it accepted.
-    """
+    group's coordinator did not accept are sent again, without those that it accepted."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
 
@@ -262,8 +261,7 @@ class TxnOffsetCommit(_VersionedRequest[None]):
 @dataclass(frozen=True)
 class EndTxn(_VersionedRequest[ProducerIdAndEpoch]):
     """Commits or aborts the transaction. In version 2 the answer contains the identity for the next one; otherwise the
-    identity that is read is not valid.
-    """
+    identity that is read is not valid."""
 
     api_key = ApiKey.END_TXN
 

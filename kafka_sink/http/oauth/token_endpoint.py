@@ -290,8 +290,7 @@ def _json(body: bytes) -> dict[str, Any]:
 
 def _seconds(lifetime: Any) -> float | None:
     """The number of seconds that a token lives, which some providers have as a text, at most a year: it is renewed
-    before. None if it is none.
-    """
+    before. None if it is none."""
     try:
         seconds = None if isinstance(lifetime, bool) else float(lifetime)
     except (TypeError, ValueError, OverflowError):

@@ -10,8 +10,7 @@ from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 class DescribeClusterRequest(s.RequestBody["DescribeClusterResponse"], versions="0-2", flexible="0+"):
     """DescribeCluster (key 60): the brokers and the id of the cluster (KIP-700). *endpoint_type* 1 asks for brokers, 2
-    for controllers.
-    """
+    for controllers."""
 
     include_cluster_authorized_operations: bool = s.field(s.BOOL, "0+")
     endpoint_type: int = s.field(s.INT8, "1+", default=1)
@@ -52,8 +51,7 @@ class TopicData(s.Struct):
 
 class DescribeQuorumRequest(s.RequestBody["DescribeQuorumResponse"], versions="0-2", flexible="0+"):
     """DescribeQuorum (key 55): the quorum of controllers (KIP-595, KIP-836, KIP-853). The only topic that has a quorum
-    is that of the cluster's metadata.
-    """
+    is that of the cluster's metadata."""
 
     topics: list[TopicData] = s.field(s.Array(TopicData), "0+")
 

@@ -77,8 +77,7 @@ class DescribeConfigsResource(s.Struct):
 
 class DescribeConfigsRequest(s.RequestBody["DescribeConfigsResponse"], versions="1-4", flexible="4+"):
     """DescribeConfigs (key 32): settings of topics and brokers, and where they come from (KIP-226). *include_synonyms*
-    asks for every level at which a setting has a value.
-    """
+    asks for every level at which a setting has a value."""
 
     resources: list[DescribeConfigsResource] = s.field(s.Array(DescribeConfigsResource), "0+")
     include_synonyms: bool = s.field(s.BOOL, "1+", default=False)
@@ -121,8 +120,7 @@ class DescribeConfigsResponse(s.Struct, versions="1-4", flexible="4+"):
 
 class ListConfigResourcesRequest(s.RequestBody["ListConfigResourcesResponse"], versions="0-1", flexible="0+"):
     """ListConfigResources (key 74): what has settings (KIP-1142). No *resource_types* asks for all kinds; version 0
-    asks for those of client metrics.
-    """
+    asks for those of client metrics."""
 
     resource_types: list[int] = s.field(s.Array(s.INT8), "1+")
 

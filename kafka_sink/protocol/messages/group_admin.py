@@ -34,8 +34,7 @@ class ListGroupsResponse(s.Struct, versions="0-5", flexible="3+"):
 
 class DescribeGroupsRequest(s.RequestBody["DescribeGroupsResponse"], versions="0-6", flexible="5+"):
     """DescribeGroups (key 15): the members of groups and what they were assigned. Groups that the broker asked
-    coordinates.
-    """
+    coordinates."""
 
     groups: list[str] = s.field(s.Array(s.STRING), "0+")
     include_authorized_operations: bool = s.field(s.BOOL, "3+")
@@ -124,8 +123,7 @@ class ConsumerGroupDescribeResponse(s.Struct, versions="0-1", flexible="0+"):
 
 class DeleteGroupsRequest(s.RequestBody["DeleteGroupsResponse"], versions="0-2", flexible="2+"):
     """DeleteGroups (key 42): groups that nobody is in any more, and their offsets (KIP-229). Groups that the broker
-    asked coordinates.
-    """
+    asked coordinates."""
 
     groups_names: list[str] = s.field(s.Array(s.STRING), "0+")
 

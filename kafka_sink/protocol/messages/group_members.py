@@ -64,8 +64,7 @@ class SyncGroupRequestAssignment(s.Struct):
 
 class SyncGroupRequest(s.RequestBody["SyncGroupResponse"], versions="0-5", flexible="4+"):
     """SyncGroup (key 14): the leader hands in who reads what, and every member is told its part. *assignments* are the
-    leader's; those of other members are empty.
-    """
+    leader's; those of other members are empty."""
 
     group_id: str = s.field(s.STRING, "0+")
     generation_id: int = s.field(s.INT32, "0+")
@@ -112,8 +111,7 @@ class MemberIdentity(s.Struct):
 
 class LeaveGroupRequest(s.RequestBody["LeaveGroupResponse"], versions="0-5", flexible="4+"):
     """LeaveGroup (key 13): go out of a group, from version 3 on several members at once (KIP-345). *member_id* up to
-    version 2, *members* from version 3 on.
-    """
+    version 2, *members* from version 3 on."""
 
     group_id: str = s.field(s.STRING, "0+")
     member_id: str = s.field(s.STRING, "0-2")

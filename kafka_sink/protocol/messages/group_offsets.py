@@ -24,8 +24,7 @@ class OffsetCommitRequestTopic(s.Struct):
 
 class OffsetCommitRequest(s.RequestBody["OffsetCommitResponse"], versions="2-10", flexible="8+"):
     """OffsetCommit (key 8): how far a group has read. Versions 10 and up name topics by id. Generation −1 with an empty
-    member id commits without being a member.
-    """
+    member id commits without being a member."""
 
     group_id: str = s.field(s.STRING, "0+")
     generation_id_or_member_epoch: int = s.field(s.INT32, "1+", default=-1, ignorable=True)
@@ -113,8 +112,7 @@ class OffsetFetchRequestGroup(s.Struct):
 
 class OffsetFetchRequest(s.RequestBody["OffsetFetchResponse"], versions="1-10", flexible="6+"):
     """OffsetFetch (key 9): how far groups have read. Version 8 asks for several groups, 10 and up name topics by id.
-    *require_stable* refuses partitions with offsets of an open transaction (KIP-447).
-    """
+    *require_stable* refuses partitions with offsets of an open transaction (KIP-447)."""
 
     group_id: str = s.field(s.STRING, "0-7")
     topics: list[OffsetFetchRequestTopic] | None = s.field(s.Array(OffsetFetchRequestTopic), "0-7", nullable="2-7")

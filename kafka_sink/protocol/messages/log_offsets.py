@@ -24,8 +24,7 @@ class ListOffsetsTopic(s.Struct):
 
 class ListOffsetsRequest(s.RequestBody["ListOffsetsResponse"], versions="1-11", flexible="6+"):
     """ListOffsets (key 2): the offset of a partition's start, its end, or of a point in time. *replica_id* −1 = a
-    consumer; *isolation_level* 1 puts the end before open transactions.
-    """
+    consumer; *isolation_level* 1 puts the end before open transactions."""
 
     replica_id: int = s.field(s.INT32, "0+")
     isolation_level: int = s.field(s.INT8, "2+")
@@ -68,8 +67,7 @@ class OffsetForLeaderTopic(s.Struct):
 
 class OffsetForLeaderEpochRequest(s.RequestBody["OffsetForLeaderEpochResponse"], versions="2-4", flexible="4+"):
     """OffsetForLeaderEpoch (key 23): where the records of a leader epoch end (KIP-101, KIP-320). *replica_id* −1 is a
-    consumer, −2 a debugger.
-    """
+    consumer, −2 a debugger."""
 
     replica_id: int = s.field(s.INT32, "3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = s.field(s.Array(OffsetForLeaderTopic), "0+")
@@ -108,8 +106,7 @@ class DeleteRecordsTopic(s.Struct):
 
 class DeleteRecordsRequest(s.RequestBody["DeleteRecordsResponse"], versions="0-2", flexible="2+"):
     """DeleteRecords (key 21): move the begin of partitions forward (KIP-107). *timeout_ms* is how long the broker may
-    wait for its replicas.
-    """
+    wait for its replicas."""
 
     topics: list[DeleteRecordsTopic] = s.field(s.Array(DeleteRecordsTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+")

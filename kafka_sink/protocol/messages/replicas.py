@@ -21,8 +21,7 @@ class AlterPartitionReassignmentsRequest(
     s.RequestBody["AlterPartitionReassignmentsResponse"], versions="0-1", flexible="0+"
 ):
     """AlterPartitionReassignments (key 45): say which brokers hold a partition, the preferred leader first (KIP-455).
-    *timeout_ms* is how long the broker may wait for them to begin.
-    """
+    *timeout_ms* is how long the broker may wait for them to begin."""
 
     timeout_ms: int = s.field(s.INT32, "0+", default=60000)
     allow_replication_factor_change: bool = s.field(s.BOOL, "1+", default=True)
@@ -96,8 +95,7 @@ class TopicPartitions(s.Struct):
 
 class ElectLeadersRequest(s.RequestBody["ElectLeadersResponse"], versions="0-2", flexible="2+"):
     """ElectLeaders (key 43): give partitions back to their preferred leader (KIP-183), or to any replica (KIP-460).
-    *election_type* 0 is the preferred leader, 1 any; null partitions are all partitions.
-    """
+    *election_type* 0 is the preferred leader, 1 any; null partitions are all partitions."""
 
     election_type: int = s.field(s.INT8, "1+")
     topic_partitions: list[TopicPartitions] | None = s.field(s.Array(TopicPartitions), "0+", nullable="0+")
@@ -123,8 +121,7 @@ class ElectLeadersResponse(s.Struct, versions="0-2", flexible="2+"):
 
 class DescribeLogDirsRequest(s.RequestBody["DescribeLogDirsResponse"], versions="1-5", flexible="2+"):
     """DescribeLogDirs (key 35): the directories of a broker with the sizes of its partitions (KIP-113, KIP-827). Null
-    *topics* asks for all.
-    """
+    *topics* asks for all."""
 
     topics: list[TopicPartitions] | None = s.field(s.Array(TopicPartitions), "0+", nullable="0+")
 

@@ -33,8 +33,7 @@ class CreatableTopic(s.Struct):
 
 class CreateTopicsRequest(s.RequestBody["CreateTopicsResponse"], versions="2-7", flexible="5+"):
     """CreateTopics (key 19). Version 4 lets the broker choose counts (−1, KIP-464), 5 returns configs, 7 the topic id.
-    *timeout_ms* is how long the broker may wait for the topics to be there; *validate_only* creates nothing.
-    """
+    *timeout_ms* is how long the broker may wait for the topics to be there; *validate_only* creates nothing."""
 
     topics: list[CreatableTopic] = s.field(s.Array(CreatableTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+", default=60_000)
@@ -89,8 +88,7 @@ class CreatePartitionsTopic(s.Struct):
 
 class CreatePartitionsRequest(s.RequestBody["CreatePartitionsResponse"], versions="0-3", flexible="2+"):
     """CreatePartitions (key 37): more partitions for topics that exist (KIP-195). *timeout_ms* is how long the broker
-    may wait for them; *validate_only* creates nothing.
-    """
+    may wait for them; *validate_only* creates nothing."""
 
     topics: list[CreatePartitionsTopic] = s.field(s.Array(CreatePartitionsTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+")
@@ -117,8 +115,7 @@ class DeleteTopicState(s.Struct):
 
 class DeleteTopicsRequest(s.RequestBody["DeleteTopicsResponse"], versions="1-6", flexible="4+"):
     """DeleteTopics (key 20): by name, or from version 6 on by id as well. *topic_names* up to version 5, *topics* from
-    version 6 on.
-    """
+    version 6 on."""
 
     topics: list[DeleteTopicState] = s.field(s.Array(DeleteTopicState), "6+")
     topic_names: list[str] = s.field(s.Array(s.STRING), "0-5", ignorable=True)

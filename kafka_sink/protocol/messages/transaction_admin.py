@@ -12,8 +12,7 @@ class TopicPartitions(s.Struct):
 
 class DescribeProducersRequest(s.RequestBody["DescribeProducersResponse"], versions="0", flexible="0+"):
     """DescribeProducers (key 61): who writes to a partition, and since when a transaction is open (KIP-664). Partitions
-    that the broker asked leads.
-    """
+    that the broker asked leads."""
 
     topics: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
 
@@ -48,8 +47,7 @@ class DescribeProducersResponse(s.Struct, versions="0", flexible="0+"):
 
 class ListTransactionsRequest(s.RequestBody["ListTransactionsResponse"], versions="0-2", flexible="0+"):
     """ListTransactions (key 66): the transactional ids that a broker coordinates (KIP-664, KIP-994, KIP-1152). Empty
-    filters let everything pass; *duration_filter* in ms, below 0 none.
-    """
+    filters let everything pass; *duration_filter* in ms, below 0 none."""
 
     state_filters: list[str] = s.field(s.Array(s.STRING), "0+")
     producer_id_filters: list[int] = s.field(s.Array(s.INT64), "0+")
@@ -76,8 +74,7 @@ class ListTransactionsResponse(s.Struct, versions="0-2", flexible="0+"):
 
 class DescribeTransactionsRequest(s.RequestBody["DescribeTransactionsResponse"], versions="0", flexible="0+"):
     """DescribeTransactions (key 65): what the coordinator knows of transactional ids (KIP-664). Ids that the broker
-    asked coordinates.
-    """
+    asked coordinates."""
 
     transactional_ids: list[str] = s.field(s.Array(s.STRING), "0+")
 

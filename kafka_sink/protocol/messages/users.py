@@ -26,8 +26,7 @@ class ScramCredentialUpsertion(s.Struct):
 
 class AlterUserScramCredentialsRequest(s.RequestBody["AlterUserScramCredentialsResponse"], versions="0", flexible="0+"):
     """AlterUserScramCredentials (key 51): makes, changes and deletes users of SCRAM (KIP-554). Mechanism 1 is
-    SCRAM-SHA-256, 2 is SCRAM-SHA-512.
-    """
+    SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
     deletions: list[ScramCredentialDeletion] = s.field(s.Array(ScramCredentialDeletion), "0+")
     upsertions: list[ScramCredentialUpsertion] = s.field(s.Array(ScramCredentialUpsertion), "0+")
@@ -52,8 +51,7 @@ class DescribeUserScramCredentialsRequest(
     s.RequestBody["DescribeUserScramCredentialsResponse"], versions="0", flexible="0+"
 ):
     """DescribeUserScramCredentials (key 50): users of SCRAM and their mechanisms (KIP-554). No users, or null, stand
-    for all.
-    """
+    for all."""
 
     users: list[UserName] | None = s.field(s.Array(UserName), "0+", nullable="0+")
 
@@ -131,8 +129,7 @@ class ComponentData(s.Struct):
 
 class DescribeClientQuotasRequest(s.RequestBody["DescribeClientQuotasResponse"], versions="0-1", flexible="1+"):
     """DescribeClientQuotas (key 48): quotas of users, clients and addresses (KIP-546). The quotas whose entities match
-    all *components*, and with *strict* have no others.
-    """
+    all *components*, and with *strict* have no others."""
 
     components: list[ComponentData] = s.field(s.Array(ComponentData), "0+")
     strict: bool = s.field(s.BOOL, "0+")

@@ -286,8 +286,7 @@ def _some_of(result: Any) -> Any:
 
 def _found_twice(reader: Any, writer: Any) -> str | None:
     """A field of a record in *reader* that stands, by its name and aliases, for several fields of the same record in
-    *writer*: Java's library refuses it, and the package takes the first.
-    """
+    *writer*: Java's library refuses it, and the package takes the first."""
     steps = Steps("Avro schemas", _MOST_NAMES)
     written: dict[str, list[Counter[str]]] = {}
     for record in records_of(writer):
