@@ -20,7 +20,7 @@ from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup
 from kafka_sink.broker.coordinator.consumer_groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult
-from kafka_sink.broker.coordinator.group_membership import GroupMembership, GroupRebalance
+from kafka_sink.broker.coordinator.group_membership import GroupMembership
 from kafka_sink.broker.coordinator.group_metadata import (
     CONSUMER,
     UNKNOWN_MEMBER,
@@ -71,8 +71,7 @@ class GroupCoordinator:
         # Guarded by the lock.
         self._store = GroupStore(store, config.message_max_bytes)
         self._offsets = GroupOffsets(store)
-        self._rebalance = GroupRebalance(config.group_initial_rebalance_delay_ms, self._save)
-        self._membership = GroupMembership(self._rebalance, self._save)
+        self._membership = GroupMembership(config.group_initial_rebalance_delay_ms, self._save)
         self._groups: dict[str, Group] = {}
         #: The groups of the consumer protocol; a group is in one of both.
         self._consumers = ConsumerGroups(config, self._store, cluster)
@@ -102,7 +101,7 @@ class GroupCoordinator:
                 if self._cluster.coordinator_for(group_id) != node_id:
                     group = self._forget(group_id)
                     if group is not None:
-                        self._rebalance.resign(group)
+                        self._membership.resign(group)
             for group in self._store.load():
                 if group.group_id not in self._groups:
                     self._groups[group.group_id] = group
@@ -143,7 +142,7 @@ class GroupCoordinator:
                 group = group or self._create(request.group_id)
             except ApiError as error:
                 result = JoinResult(error.code, request.member_id)
-                self._rebalance.answers.append(lambda: answer(result))
+                self._membership.answers.append(lambda: answer(result))
                 return
             self._membership.join(group, request, answer, now_ms)
             self._wake_for(group)
@@ -165,7 +164,7 @@ class GroupCoordinator:
                 self._wake_for(group)
             except ApiError as error:
                 result = SyncResult(error.code)
-                self._rebalance.answers.append(lambda: answer(result))
+                self._membership.answers.append(lambda: answer(result))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Extend the session of a member.
@@ -462,7 +461,7 @@ class GroupCoordinator:
                 try:
                     yield self._clock.monotonic_ms()
                 finally:
-                    due, self._rebalance.answers[:] = list(self._rebalance.answers), []
+                    due, self._membership.answers[:] = list(self._membership.answers), []
         finally:
             for answer in due:
                 self._give(answer)
@@ -476,7 +475,7 @@ class GroupCoordinator:
 
     def _wake_for(self, group: Group) -> None:
         """Schedule the timer for the next deadline of *group*, unless it fires earlier anyway."""
-        self._wake_at(self._rebalance.next_deadline_ms(group))
+        self._wake_at(self._membership.next_deadline_ms(group))
 
     def _wake_at(self, deadline_ms: int) -> None:
         if deadline_ms < self._wake_ms:
@@ -491,7 +490,7 @@ class GroupCoordinator:
             self._wake_ms = FOREVER_MS
             next_ms = self._consumers.expire(now_ms)
             for group in list(self._groups.values()):
-                next_ms = min(next_ms, self._rebalance.expire(group, now_ms))
+                next_ms = min(next_ms, self._membership.expire(group, now_ms))
             self._wake_at(next_ms)
 
     def _expire_offsets(self) -> None:

@@ -1,7 +1,7 @@
 """The requests of group members (join, sync, heartbeat, leave), and the rebalance from one generation to the next.
 
 :class:`GroupCoordinator` and its timer call this module under its lock. It must not block: a member that has to wait is
-stored with its answer callback. Answers that are due are collected in :attr:`GroupRebalance.answers` and given after
+stored with its answer callback. Answers that are due are collected in :attr:`GroupMembership.answers` and given after
 the lock is released.
 
 Source: apache/kafka ``GroupMetadataManager`` (classic groups); KIP-345 (static members), KIP-394 (member ids),
@@ -22,7 +22,6 @@ from kafka_sink.broker.coordinator.group_metadata import (
     Group,
     GroupState,
     JoinAnswer,
-    JoinedMember,
     JoinRequest,
     JoinResult,
     Leaving,
@@ -34,8 +33,11 @@ from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 
+#: A new member cannot send heartbeats while its join waits; its client may have failed and joined again as another one.
+NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 
-class GroupRebalance:
+
+class GroupMembership:
     """*save* stores a group before a change is visible, or raises ApiError."""
 
     def __init__(self, initial_rebalance_delay_ms: int, save: Callable[[Group], None]) -> None:
@@ -98,9 +100,7 @@ class GroupRebalance:
             self._save_empty(group)
             return
         for member in group.members.values():
-            leads = group.leader == member.member_id
-            members = group.joined_members() if leads else ()
-            self.complete_join(member, self.joined(group, member.member_id, members=members))
+            self.complete_join(member, self.joined(group, member.member_id))
             member.deadline_ms = now_ms + member.session_timeout_ms
             member.is_new = False
             group.pending_syncs.add(member.member_id)
@@ -210,15 +210,10 @@ class GroupRebalance:
             member.sync_answer = None
 
     @staticmethod
-    def joined(
-        group: Group,
-        member_id: str,
-        *,
-        members: tuple[JoinedMember, ...] = (),
-        leader: str | None = None,
-        skip_assignment: bool = False,
-    ) -> JoinResult:
-        """The join response for a member of the present generation."""
+    def joined(group: Group, member_id: str, *, leader: str | None = None, skip_assignment: bool = False) -> JoinResult:
+        """The join response for a member of the present generation: the leader gets all members, unless another one
+        is named as *leader*."""
+        leads = leader is None and group.leader == member_id
         return JoinResult(
             ErrorCode.NONE,
             member_id,
@@ -227,24 +222,12 @@ class GroupRebalance:
             group.protocol_name,
             leader or group.leader or NO_LEADER,
             skip_assignment,
-            members,
+            group.joined_members() if leads else (),
         )
 
     @staticmethod
     def synced(group: Group, member: ClassicMember) -> SyncResult:
         return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
-
-
-#: A new member cannot send heartbeats while its join waits; its client may have failed and joined again as another one.
-NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
-
-
-class GroupMembership:
-    """*save* stores a group before a change is visible, or raises ApiError."""
-
-    def __init__(self, rebalance: GroupRebalance, save: Callable[[Group], None]) -> None:
-        self._rebalance = rebalance
-        self._save = save
 
     def join(self, group: Group, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> None:
         """Add a member to the next generation. It is answered when all members have joined, or if it cannot join."""
@@ -293,7 +276,7 @@ class GroupMembership:
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.member_came = True
         group.add(member, request.protocol_type)
-        self._rebalance.rebalance_or_complete(group, f"{member_id} joins, reason: {request.reason}", now_ms)
+        self.rebalance_or_complete(group, f"{member_id} joins, reason: {request.reason}", now_ms)
 
     def _rejoin(
         self, group: Group, member: ClassicMember, request: JoinRequest, answer: JoinAnswer, now_ms: int
@@ -306,13 +289,10 @@ class GroupMembership:
         lost_its_answer = group.state is GroupState.COMPLETING_REBALANCE and not changed
         follows_on = group.state is GroupState.STABLE and not changed and not leads
         if lost_its_answer or follows_on:
-            members = group.joined_members() if leads else ()
-            self._rebalance.answers.append(
-                partial(answer, self._rebalance.joined(group, member.member_id, members=members))
-            )
+            self.answers.append(partial(answer, self.joined(group, member.member_id)))
             return
         self._update(member, request, answer)
-        self._rebalance.rebalance_or_complete(group, f"{member.member_id} rejoins, reason: {request.reason}", now_ms)
+        self.rebalance_or_complete(group, f"{member.member_id} rejoins, reason: {request.reason}", now_ms)
 
     def _update(self, member: ClassicMember, request: JoinRequest, answer: JoinAnswer) -> None:
         member.protocols = request.protocols
@@ -326,17 +306,17 @@ class GroupMembership:
     ) -> None:
         leader_before = group.leader
         member = group.replace_static(old, member_id)
-        self._rebalance.complete_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
-        self._rebalance.complete_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        self.complete_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+        self.complete_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         self._update(member, request, answer)
         member.deadline_ms = now_ms + member.session_timeout_ms
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._go_on_with_static(group, old, member, leader_before, request)
         elif group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             # The old member id may be in the leader's member list or in its assignments.
-            self._rebalance.prepare(group, f"instance {member.instance_id} returned as {member_id}", now_ms)
+            self.prepare(group, f"instance {member.instance_id} returned as {member_id}", now_ms)
         else:
-            self._rebalance.maybe_complete(group, now_ms)
+            self.maybe_complete(group, now_ms)
 
     def _go_on_with_static(
         self, group: Group, old: ClassicMember, member: ClassicMember, leader_before: str | None, request: JoinRequest
@@ -347,16 +327,14 @@ class GroupMembership:
         except ApiError as error:
             group.replace_static(member, old.member_id)
             group.members[old.member_id] = old
-            self._rebalance.complete_join(member, JoinResult(error.code, UNKNOWN_MEMBER))
+            self.complete_join(member, JoinResult(error.code, UNKNOWN_MEMBER))
             return
         if request.may_skip_assignment:
-            leads = group.leader == member.member_id
-            members = group.joined_members() if leads else ()
-            result = self._rebalance.joined(group, member.member_id, members=members, skip_assignment=leads)
+            result = self.joined(group, member.member_id, skip_assignment=group.leader == member.member_id)
         else:
             # The answer names another member as leader, so this member does not send new assignments.
-            result = self._rebalance.joined(group, member.member_id, leader=leader_before)
-        self._rebalance.complete_join(member, result)
+            result = self.joined(group, member.member_id, leader=leader_before)
+        self.complete_join(member, result)
 
     def sync(self, group: Group, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> None:
         """Request the member's assignment; the answer is given once the leader has sent the assignments.
@@ -380,7 +358,7 @@ class GroupMembership:
             group.sync_deadline_ms = FOREVER_MS
         member.sync_answer = answer
         if group.state is GroupState.STABLE:
-            self._rebalance.complete_sync(member, self._rebalance.synced(group, member))
+            self.complete_sync(member, self.synced(group, member))
         elif group.leader == member.member_id:
             self._take_assignments(group, request.assignments, now_ms)
 
@@ -393,10 +371,10 @@ class GroupMembership:
         except ApiError as error:
             for member in group.members.values():
                 member.assignment = before[member.member_id]
-            self._rebalance.give_assignments(group, {}, error.code, now_ms)
-            self._rebalance.prepare(group, "its assignments could not be stored", now_ms)
+            self.give_assignments(group, {}, error.code, now_ms)
+            self.prepare(group, "its assignments could not be stored", now_ms)
             return
-        self._rebalance.give_assignments(group, assignments, ErrorCode.NONE, now_ms)
+        self.give_assignments(group, assignments, ErrorCode.NONE, now_ms)
         group.transition_to(GroupState.STABLE)
 
     def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
@@ -417,9 +395,9 @@ class GroupMembership:
         if ErrorCode.NONE in outcomes:
             if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
                 gone = ", ".join(each.member_id or str(each.instance_id) for each in leaving)
-                self._rebalance.prepare(group, f"{gone} left", now_ms)
+                self.prepare(group, f"{gone} left", now_ms)
             else:
-                self._rebalance.maybe_complete(group, now_ms)
+                self.maybe_complete(group, now_ms)
         return outcomes
 
     def _leave(self, group: Group, leaving: Leaving) -> ErrorCode:
@@ -437,8 +415,8 @@ class GroupMembership:
             member = group.check_member(member_id, leaving.instance_id)
         except ApiError as error:
             return error.code
-        self._rebalance.remove(group, member, f"it left, reason: {leaving.reason}")
+        self.remove(group, member, f"it left, reason: {leaving.reason}")
         return ErrorCode.NONE
 
     def _refuse_join(self, answer: JoinAnswer, member_id: str, error: ErrorCode) -> None:
-        self._rebalance.answers.append(partial(answer, JoinResult(error, member_id)))
+        self.answers.append(partial(answer, JoinResult(error, member_id)))
