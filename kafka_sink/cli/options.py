@@ -104,10 +104,6 @@ def moment(context: click.Context, parameter: click.Parameter, text: str | None)
         raise click.BadParameter(f"{error}.", context, parameter) from None
 
 
-def _milliseconds(context: click.Context, parameter: click.Parameter, seconds: float) -> int:
-    return int(seconds * 1000)
-
-
 def several(name: str, variable: str, text: str, **more: Any) -> Callable[[C], C]:
     """An option that may be repeated, and says so."""
     return click.option(name, variable, multiple=True, help=f"{text}; may be repeated.", **more)
@@ -165,7 +161,7 @@ def _with_connection(command: C, timeout_help: str) -> C:
             type=click.FloatRange(min=0.1, max=86_400),
             default=15.0,
             show_default=True,
-            callback=_milliseconds,
+            callback=lambda context, option, seconds: int(seconds * 1000),
             help=timeout_help,
         ),
         click.option(

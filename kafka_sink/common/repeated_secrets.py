@@ -50,7 +50,7 @@ class RepeatedSecrets:
         hexadecimal digits. Where only an escape shows a secret, the text is without its escapes."""
         readings = _readings(text[:_MOST_CHARACTERS])
         for reading in reversed(readings):
-            hidden = self._hidden(reading)
+            hidden = REDACTED.join(map(self._without, reading.split(REDACTED)))
             if hidden != reading:
                 return hidden
         return readings[0]
@@ -59,9 +59,6 @@ class RepeatedSecrets:
         """Whether *text* has a whole secret that is long enough not to be there by chance."""
         known = [form for form in self._forms if len(form) >= _SHORTEST_KNOWN]
         return any(form in reading for reading in _readings(text) for form in known)
-
-    def _hidden(self, text: str) -> str:
-        return REDACTED.join(map(self._without, text.split(REDACTED)))
 
     def _without(self, text: str) -> str:
         marks = bytearray(len(text))

@@ -294,7 +294,10 @@ class FrameReader:
                 # The last read was short, so another read would return nothing now.
                 return None
             if self._filled == len(payload):
-                payload = self._payload = _larger(payload, self._size)
+                # A larger buffer, with the bytes received so far.
+                larger = memoryview(bytearray(min(self._size, _GROWTH * len(payload))))
+                larger[: len(payload)] = payload
+                payload = self._payload = larger
             self._filled += read_into(payload[self._filled :])
             self._drained = self._filled < len(payload)
         self._payload = None
@@ -372,10 +375,3 @@ def _other_language(size: int) -> str:
     # Some web servers answer what is no request with a page alone.
     is_http = first == b"HTTP" or (first[:1] == b"<" and first[1:].strip(b"!").isalpha())
     return "; the other side speaks HTTP: an HTTP server answers there" if is_http else ""
-
-
-def _larger(payload: memoryview, size: int) -> memoryview:
-    """A larger buffer for a payload of *size* bytes, with the bytes received so far."""
-    grown = memoryview(bytearray(min(size, _GROWTH * len(payload))))
-    grown[: len(payload)] = payload
-    return grown

@@ -138,8 +138,9 @@ def _read(request: ApiRequest[m.FetchRequest]) -> _Reading:
             except ApiError as error:
                 reading.failed = True
                 part = _failed(partition, error)
-                if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    _name_leader(request, topic, part)
+                if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= _FIRST_WITH_NEW_LEADER:
+                    state = topic.partitions[part.partition_index]
+                    part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
             parts.append(part)
         reading.responses.append(m.FetchableTopicResponse(data.topic, data.topic_id, parts))
     return reading
@@ -198,12 +199,6 @@ def _failed(partition: m.FetchPartition, error: ApiError) -> m.PartitionData:
         aborted_transactions=[] if error.code in _NOWHERE else None,
         records=b"",
     )
-
-
-def _name_leader(request: ApiRequest[m.FetchRequest], topic: TopicState, part: m.PartitionData) -> None:
-    if request.version >= _FIRST_WITH_NEW_LEADER:
-        state = topic.partitions[part.partition_index]
-        part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
 
 
 def _respond(request: ApiRequest[m.FetchRequest], reading: _Reading) -> None:

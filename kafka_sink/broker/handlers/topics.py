@@ -140,9 +140,8 @@ def create_partitions(request: ApiRequest[m.CreatePartitionsRequest]) -> None:
         if times_named[topic.name] > 1:
             raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
         request.require(AclOperation.ALTER, ResourceType.TOPIC, topic.name)
-        request.broker.cluster.add_partitions(
-            topic.name, topic.count, _added_assignment(topic), validate_only=body.validate_only
-        )
+        assignment = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+        request.broker.cluster.add_partitions(topic.name, topic.count, assignment, validate_only=body.validate_only)
         return m.CreatePartitionsTopicResult(topic.name, ErrorCode.NONE, None)
 
     def refused(topic: m.CreatePartitionsTopic, error: ApiError) -> m.CreatePartitionsTopicResult:
@@ -150,10 +149,6 @@ def create_partitions(request: ApiRequest[m.CreatePartitionsRequest]) -> None:
 
     topics = once(body.topics, lambda topic: topic.name)
     request.respond(m.CreatePartitionsResponse(results=stored_together(request.broker, topics, add, refused)))
-
-
-def _added_assignment(topic: m.CreatePartitionsTopic) -> list[list[int]] | None:
-    return None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
 
 
 _FIRST_WITH_IDS: Final = 6

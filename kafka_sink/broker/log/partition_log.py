@@ -16,13 +16,7 @@ from pathlib import Path
 from kafka_sink.broker.log import recovery
 from kafka_sink.broker.log.compaction import Compaction, CompactionRules, segments_to_compact
 from kafka_sink.broker.log.filesystem import FileSystem
-from kafka_sink.broker.log.producer_state import (
-    AbortedRange,
-    AppendedBatch,
-    KnownProducer,
-    ProducerStateManager,
-    VerificationGuard,
-)
+from kafka_sink.broker.log.producer_state import AbortedRange, KnownProducer, ProducerStateManager, VerificationGuard
 from kafka_sink.broker.log.segment import Segment, TimestampOffset
 from kafka_sink.broker.log.segments import Segments
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
@@ -143,9 +137,10 @@ class PartitionLog:
         with self._lock:
             self._raise_if_failed()
             if header.has_producer_id:
-                duplicate = self._producers.check(header)
-                if duplicate is not None:
-                    return self._duplicate_info(duplicate)
+                kept = self._producers.check(header)
+                if kept is not None:
+                    start = self._segments.start_offset
+                    return AppendInfo(kept.base_offset, kept.last_offset, kept.timestamp, start, duplicate=True)
             if header.is_transactional:
                 self._raise_unless_in_transaction(header, guard)
             base_offset = self._segments.end_offset
@@ -227,11 +222,6 @@ class PartitionLog:
         """End the verification after the batch was appended or rejected; later appends under *guard* are rejected."""
         with self._lock:
             self._producers.end_verification(guard)
-
-    def _duplicate_info(self, batch: AppendedBatch) -> AppendInfo:
-        return AppendInfo(
-            batch.base_offset, batch.last_offset, batch.timestamp, self._segments.start_offset, duplicate=True
-        )
 
     def _write(self, batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
         active = self._segments.active

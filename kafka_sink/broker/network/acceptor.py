@@ -94,7 +94,9 @@ class Acceptor:
     def run_once(self) -> None:
         """Accept pending connections, then close throttled connections that are due."""
         self._accept_new_connections()
-        self._close_throttled_connections(self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        while self._throttled and self._throttled[0][0] < now_ms:
+            heapq.heappop(self._throttled)[-1].close()
 
     def _accept_new_connections(self) -> None:
         self._listener.wait(SELECT_TIMEOUT_MS)
@@ -157,8 +159,3 @@ class Acceptor:
         while not assigned:
             retries_left -= 1
             assigned = next(self._processors).accept(connection, may_block=retries_left <= 0)
-
-    def _close_throttled_connections(self, now_ms: int) -> None:
-        while self._throttled and self._throttled[0][0] < now_ms:
-            _, _, sock = heapq.heappop(self._throttled)
-            sock.close()

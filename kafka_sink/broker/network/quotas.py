@@ -60,8 +60,9 @@ class RateQuota:
 
     def record(self, value: float, limit_per_s: float, now_ms: int) -> int:
         """Record *value*; returns the throttle time in ms that brings the rate down to *limit_per_s*, 0 if none."""
-        self._forget_old(now_ms)
         sums = self._sums
+        while sums and sums[0][0] <= now_ms - self._windows * self._window_ms:
+            self._total -= sums.popleft()[1]
         if not sums or now_ms - sums[-1][0] >= self._window_ms:
             sums.append((now_ms, value))
         else:
@@ -80,11 +81,6 @@ class RateQuota:
     def is_idle(self, now_ms: int) -> bool:
         """Whether no window that still counts has a record."""
         return not self._sums or self._sums[-1][0] <= now_ms - self._windows * self._window_ms
-
-    def _forget_old(self, now_ms: int) -> None:
-        oldest_ms = now_ms - self._windows * self._window_ms
-        while self._sums and self._sums[0][0] <= oldest_ms:
-            self._total -= self._sums.popleft()[1]
 
     def _measured_ms(self, now_ms: int) -> int:
         """All windows except the newest, even if they are not full: short bursts pass, sustained load is throttled."""

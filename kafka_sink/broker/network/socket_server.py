@@ -97,7 +97,9 @@ class SocketServer:
             ("inter.broker.listener.name", config.inter_broker_listener_name),
         ):
             refuse_unknown_listeners(option, [name] if name else [], names)
-        _refuse_repeated(names)
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise ConfigError.of("listeners", f": {count} have the same name {name}; give each its own name")
         if config.control_plane_listener_name and len(names) == 1:
             raise ConfigError(
                 "control.plane.listener.name: the only listener cannot be the control plane",
@@ -214,12 +216,6 @@ def refuse_unknown_listeners(option: str, named: Iterable[str], listeners: Seque
     for name in named:
         if name not in listeners:
             raise ConfigError.of(option, f": listener {name} does not exist, only {', '.join(listeners)}")
-
-
-def _refuse_repeated(listeners: Sequence[str]) -> None:
-    for name, count in Counter(listeners).items():
-        if count > 1:
-            raise ConfigError.of("listeners", f": {count} have the same name {name}; give each its own name")
 
 
 def _join(threads: list[threading.Thread]) -> None:

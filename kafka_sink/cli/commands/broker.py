@@ -134,7 +134,8 @@ def broker(
     with StopSignals() as stop, cluster, metrics, _registry(registry_port, data_dir) as registry:
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
-        _log_brokers(cluster)
+        for node_id, listeners in sorted(cluster.nodes.items()):
+            _log.info("broker %d listens on %s", node_id, ", ".join(map(str, listeners.values())))
         _warn_if_locked(cluster, config)
         if registry is not None:
             _log.info("schema.registry.url=%s", registry.url)
@@ -177,11 +178,6 @@ def _warn_if_locked(cluster: EmbeddedCluster, config: BrokerConfig) -> None:
             "the broker enforces ACLs, but has no ACL and no super user who could add one, so it refuses everything; "
             "set super.users in the file of --config, such as super.users=User:admin"
         )
-
-
-def _log_brokers(cluster: EmbeddedCluster) -> None:
-    for node_id, listeners in sorted(cluster.nodes.items()):
-        _log.info("broker %d listens on %s", node_id, ", ".join(map(str, listeners.values())))
 
 
 def _refuse_node_id(value: str | None) -> None:

@@ -266,20 +266,15 @@ def _end_in_log(client: CoordinatorClient, place: TopicPartition, start_offset: 
         raise click.ClickException(
             f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
         )
-    known = _coordinated(client, chosen.producer_id)
+    named = client.run(client.list_ids(producer_ids=[chosen.producer_id]))
+    described = client.run(client.describe(named)).values()
+    known = next((item for item in described if item.transaction.producer_id == chosen.producer_id), None)
     reason = _against_commit(client, known, chosen) if commit else _against_abort(client, known, chosen)
     if reason is not None:
         raise click.ClickException(f"the transaction of producer id {chosen.producer_id} in {place} {reason}")
     client.run(client.leaders.write_marker(place, chosen, commit=commit))
     done = "committed" if commit else "aborted"
     output.line(f"{done} the transaction of producer id {chosen.producer_id} in {place}")
-
-
-def _coordinated(client: CoordinatorClient, producer_id: int) -> TransactionDescription | None:
-    """The transactional id that has *producer_id*, as its coordinator describes it; None if there is none."""
-    names = client.run(client.list_ids(producer_ids=[producer_id]))
-    described = client.run(client.describe(names)).values()
-    return next((each for each in described if each.transaction.producer_id == producer_id), None)
 
 
 def _is_committed(client: CoordinatorClient, known: TransactionDescription, opened: LogTransaction) -> bool:

@@ -234,16 +234,13 @@ def _avro_writer(registry: RegistryClient, written: TypedColumn) -> Read:
             fastavro.validation.validate(datum, parsed, strict=False)
             fastavro.schemaless_writer(target, parsed, datum)
         except fastavro.validation.ValidationError as error:
-            raise SerializationError(f"field {field}: {_first(error.errors)}") from None
+            problem = next(iter(error.errors), "does not fit the schema")
+            raise SerializationError(f"field {field}: {problem}") from None
         except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
             raise SerializationError(f"field {field}: {error}") from None
         return header + target.getvalue()
 
     return encoded
-
-
-def _first(errors: Any) -> str:
-    return str(next(iter(errors), "does not fit the schema"))
 
 
 def _fastavro() -> Any:

@@ -354,7 +354,8 @@ class _Pipeline:
         while self._unanswered:
             now_ms = self._clock.monotonic_ms()
             if now_ms >= self._call.deadline_ms:
-                self._time_out()
+                for index, (node, spec) in enumerate(self._requests):
+                    self._set(index, _no_answer(self._client, node, spec, self._call.limit_ms))
                 break
             for node, unsent in self._unsent.items():
                 if unsent:
@@ -404,10 +405,6 @@ class _Pipeline:
     def _take(self, index: int, response: ClientResponse) -> None:
         error = response.authentication_error or response.version_mismatch
         self._set(index, response.body or error or DisconnectError(response.cause))
-
-    def _time_out(self) -> None:
-        for index, (node, spec) in enumerate(self._requests):
-            self._set(index, _no_answer(self._client, node, spec, self._call.limit_ms))
 
     def _set(self, index: int, answer: Struct | ApiError) -> None:
         if self._answers[index] is None:

@@ -116,7 +116,7 @@ class ApiVersions:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._nodes: dict[str, NodeApiVersions] = {}
-        self._features: dict[str, int] = {}
+        self._features: Mapping[str, int] = {}
         self._features_epoch = -1
 
     @property

@@ -53,16 +53,13 @@ def login_entry(config: ClientConfig) -> JaasEntry | None:
     option = config.option("sasl.jaas.config")
     entry = parse_jaas(option, present.sasl_jaas_config)
     if config.sasl_mechanism not in entry.mechanisms:
+        default = ", which is Kafka's default; set it" if config.sasl_mechanism == GSSAPI else ""
         raise ConfigError.of(
             option,
             f": {entry.module} is for {' and '.join(sorted(entry.mechanisms))}, but "
-            f"{config.option('sasl.mechanism')} is {config.sasl_mechanism}{_default_of(config)}",
+            f"{config.option('sasl.mechanism')} is {config.sasl_mechanism}{default}",
         )
     return entry
-
-
-def _default_of(config: ClientConfig) -> str:
-    return ", which is Kafka's default; set it" if config.sasl_mechanism == GSSAPI else ""
 
 
 def is_java_handler(callback: object) -> bool:
