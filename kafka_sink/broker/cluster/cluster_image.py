@@ -127,7 +127,15 @@ def encode(image: ClusterImage) -> bytes:
         "format": _FORMAT,
         "cluster_id": image.cluster_id,
         "next_producer_id": image.next_producer_id,
-        "topics": [_encode_topic(topic) for topic in image.topics.values()],
+        "topics": [
+            {
+                "name": topic.name,
+                "id": topic.topic_id.hex,
+                "configs": dict(topic.configs),
+                "partitions": [[*partition.replicas, partition.leader_epoch] for partition in topic.partitions],
+            }
+            for topic in image.topics.values()
+        ],
     }
     if image.broker_configs:
         content["broker_configs"] = dict(image.broker_configs)
@@ -138,15 +146,6 @@ def encode(image: ClusterImage) -> bytes:
     if image.scram_users:
         content["scram_users"] = [credential_text(*key, value) for key, value in image.scram_users.items()]
     return json.dumps(content, separators=(",", ":")).encode()
-
-
-def _encode_topic(topic: TopicState) -> dict[str, Any]:
-    return {
-        "name": topic.name,
-        "id": topic.topic_id.hex,
-        "configs": dict(topic.configs),
-        "partitions": [[*partition.replicas, partition.leader_epoch] for partition in topic.partitions],
-    }
 
 
 def decode(data: bytes, config: BrokerConfig, members: Sequence[int]) -> ClusterImage:

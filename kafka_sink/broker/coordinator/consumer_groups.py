@@ -320,18 +320,14 @@ class ConsumerGroups:
                 (watched.revocations, "it did not give up its partitions within its rebalance time-out"),
             ):
                 lost = [member_id for member_id, until_ms in deadlines.items() if until_ms <= now_ms]
-                if lost:
-                    self._try_to_remove(watched, lost, why, deadlines, now_ms)
+                try:
+                    if lost:
+                        self._remove(watched, lost, why)
+                except ApiError:
+                    text = "%s should be removed, but this cannot be stored; it is tried again"
+                    self._log.exception(text, ", ".join(lost))
+                    deadlines.update(dict.fromkeys(lost, now_ms + _RETRY_MS))
         return self.next_deadline_ms()
-
-    def _try_to_remove(
-        self, watched: _Watched, lost: Collection[str], why: str, deadlines: dict[str, int], now_ms: int
-    ) -> None:
-        try:
-            self._remove(watched, lost, why)
-        except ApiError:
-            self._log.exception("%s should be removed, but this cannot be stored; it is tried again", ", ".join(lost))
-            deadlines.update(dict.fromkeys(lost, now_ms + _RETRY_MS))
 
     def next_deadline_ms(self) -> int:
         deadlines = (

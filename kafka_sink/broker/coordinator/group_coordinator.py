@@ -11,7 +11,7 @@ Source: apache/kafka ``GroupCoordinatorService``, ``GroupMetadataManager``, ``Of
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -464,14 +464,11 @@ class GroupCoordinator:
                     due, self._membership.answers[:] = list(self._membership.answers), []
         finally:
             for answer in due:
-                self._give(answer)
-
-    def _give(self, answer: Callable[[], None]) -> None:
-        try:
-            answer()
-        except Exception:
-            # A failure of one client's answer must not affect the answers to other clients.
-            self._log.exception("could not send a response")
+                try:
+                    answer()
+                except Exception:
+                    # A failure of one client's answer must not affect the answers to other clients.
+                    self._log.exception("could not send a response")
 
     def _wake_for(self, group: Group) -> None:
         """Schedule the timer for the next deadline of *group*, unless it fires earlier anyway."""

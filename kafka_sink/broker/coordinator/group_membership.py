@@ -97,7 +97,11 @@ class GroupMembership:
             return
         group.next_generation()
         if group.state is GroupState.EMPTY:
-            self._save_empty(group)
+            try:
+                self._save(group)
+            except ApiError:
+                # The file still has the previous generation; after a restart its members will expire.
+                self._log.exception("group %s is empty, but this cannot be stored", group.group_id)
             return
         for member in group.members.values():
             self.complete_join(member, self.joined(group, member.member_id))
@@ -114,13 +118,6 @@ class GroupMembership:
         if joined is not None:
             group.leader = joined.member_id
         return joined is not None
-
-    def _save_empty(self, group: Group) -> None:
-        try:
-            self._save(group)
-        except ApiError:
-            # The file still has the previous generation; after a restart its members will expire.
-            self._log.exception("group %s is empty, but this cannot be stored", group.group_id)
 
     def give_assignments(self, group: Group, assignments: Mapping[str, bytes], error: ErrorCode, now_ms: int) -> None:
         """Answer all waiting syncs, with the assignment or with *error*."""

@@ -110,17 +110,14 @@ class CoordinatorStore:
             (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'").fetchone()
             # Files of earlier releases lack some of them.
             if tables < len(_TABLES):
-                self._create_tables()
+                self._connection.execute("BEGIN IMMEDIATE")
+                for table in _TABLES:
+                    self._connection.execute(table)
+                self._connection.execute(f"PRAGMA user_version={_FORMAT}")
+                self._connection.execute("COMMIT")
             (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
             if state != "ok":
                 raise ValueError(state)
-
-    def _create_tables(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-        for table in _TABLES:
-            self._connection.execute(table)
-        self._connection.execute(f"PRAGMA user_version={_FORMAT}")
-        self._connection.execute("COMMIT")
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -119,9 +119,10 @@ def _elect(
     def elect(partition: TopicPartition) -> m.PartitionResult:
         if election_type == _PREFERRED:
             context.cluster.elect_preferred_leader(partition)
-        else:
-            _refuse_unclean(context, partition)
-        return m.PartitionResult(partition.partition, ErrorCode.NONE, None)
+            return m.PartitionResult(partition.partition, ErrorCode.NONE, None)
+        if context.topic(partition.topic).partition(partition.partition).leader != NO_LEADER:
+            raise ApiError(f"{partition} has a leader", ErrorCode.ELECTION_NOT_NEEDED)
+        raise ApiError(f"no replica of {partition} is running", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
 
     def refused(partition: TopicPartition, error: ApiError) -> m.PartitionResult:
         return m.PartitionResult(partition.partition, error.code, str(error))
@@ -131,13 +132,6 @@ def _elect(
     for partition, result in zip(partitions, stored_together(context, partitions, elect, refused), strict=True):
         by_topic[partition.topic].append(result)
     return [m.ReplicaElectionResult(name, results) for name, results in by_topic.items()]
-
-
-def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
-    topic = context.topic(partition.topic)
-    if topic.partition(partition.partition).leader != NO_LEADER:
-        raise ApiError(f"{partition} has a leader", ErrorCode.ELECTION_NOT_NEEDED)
-    raise ApiError(f"no replica of {partition} is running", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
 
 
 @api_handler(ApiKey.DESCRIBE_LOG_DIRS, "1-5")

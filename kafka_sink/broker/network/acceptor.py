@@ -116,13 +116,6 @@ class Acceptor:
             if connection is not None:
                 self._assign(connection)
 
-    def _refuse_for_lack_of_files(self, sock: Socket) -> None:
-        sock.close()
-        self._tell_once(
-            "rejecting connections: almost all files that this process may open are in use; close idle clients, or "
-            "raise the limit (ulimit -n)"
-        )
-
     def _tell_once(self, text: str) -> None:
         if self._told.is_new(text):
             self._log.warning("%s", text)
@@ -136,7 +129,11 @@ class Acceptor:
             sock.close()
             return None
         if is_reserved_for_local(sock.fileno()):
-            self._refuse_for_lack_of_files(sock)
+            sock.close()
+            self._tell_once(
+                "rejecting connections: almost all files that this process may open are in use; close idle clients, or "
+                "raise the limit (ulimit -n)"
+            )
             return None
         try:
             self._quotas.inc(self._listener_name, address)

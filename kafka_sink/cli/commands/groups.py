@@ -146,18 +146,14 @@ def reset_offsets(
             _refuse_members(admin, name, known=bool(before))
             output.ask(f"Set the offsets of {name} for {len(after)} partitions?", yes=yes)
             admin.set_offsets(name, after)
-    _show_changes(before, after, as_json=as_json)
-    if dry_run and not as_json:
-        output.line("dry run: nothing was changed", is_error=True)
-
-
-def _show_changes(before: dict[TopicPartition, int], after: dict[TopicPartition, int], *, as_json: bool) -> None:
     changes = [
         {"topic": place.topic, "partition": place.partition, "before": before.get(place), "after": offset}
         for place, offset in after.items()
     ]
     columns = ("topic", "partition", "before", "after")
-    output.show(as_json, changes, columns, [[_shown(value) for value in each.values()] for each in changes])
+    output.show(as_json, changes, columns, [[_shown(value) for value in change.values()] for change in changes])
+    if dry_run and not as_json:
+        output.line("dry run: nothing was changed", is_error=True)
 
 
 def _refuse_sink(name: str, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -398,7 +398,11 @@ class KSelector:
         if self._out_of_memory and not self._memory_pool.is_out_of_memory:
             self._recover_memory()
             made_progress = True
-        self._write_unwritten()
+        # Usually the socket accepts a frame without a write event.
+        unwritten, self._unwritten = self._unwritten, []
+        for channel in unwritten:
+            if self._channels.get(channel.id) is channel and channel.ready:
+                self._guard_write(channel)
         made_progress = made_progress or self._made_read_progress
         nothing_to_wait_for = (
             (made_progress and self._buffered)
@@ -445,13 +449,6 @@ class KSelector:
                 self._events.register(channel)
                 if channel.has_bytes_buffered:
                     self._buffered.add(channel)
-
-    def _write_unwritten(self) -> None:
-        """Write the frames queued since the last poll: usually the socket accepts them without a write event."""
-        unwritten, self._unwritten = self._unwritten, []
-        for channel in unwritten:
-            if self._channels.get(channel.id) is channel and channel.ready:
-                self._guard_write(channel)
 
     def _process_all(self, events: list[tuple[KafkaChannel, int]], now_ms: int) -> None:
         # Buffered channels first, each channel once; processing adds those again that have more to read.
