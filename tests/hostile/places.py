@@ -46,6 +46,7 @@ PLACES: Final[dict[str, tuple[str, str]]] = {
     "kafka_sink.broker.coordinator.store:CoordinatorStore.__init__": ("sqlite3.connect", _DATA),
     "kafka_sink.broker.faults.disk:FaultyFileSystem.open": (".open", _DATA),
     "kafka_sink.broker.data_directory:FileLock.__init__": ("os.open", _DATA),
+    "kafka_sink.broker.handlers.dispatch:module": ("importlib.import_module", _MODULE),
     "kafka_sink.broker.handlers.replicas:describe_log_dirs": ("shutil.disk_usage", _DATA),
     "kafka_sink.broker.log.filesystem:Descriptors.acquire": ("os.open", _DATA),
     "kafka_sink.broker.log.filesystem:Descriptors.create": ("os.open", _DATA),
