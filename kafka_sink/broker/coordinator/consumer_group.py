@@ -298,7 +298,9 @@ class ConsumerGroup:
             return replace(
                 member, state=MemberState.UNREVOKED, previous_epoch=member.epoch, assigned=kept, revoking=revoking
             )
-        free = target - kept.keys() - self._owned_by_others(member)
+        others = (other for other in self.members.values() if other.member_id != member.member_id)
+        held = {partition for other in others for partition in (*other.assigned, *other.revoking)}
+        free = target - kept.keys() - held
         return replace(
             member,
             state=MemberState.STABLE if len(kept) + len(free) == len(target) else MemberState.UNRELEASED,
@@ -314,10 +316,6 @@ class ConsumerGroup:
 
     def _is_reconciled(self, member: ConsumerMember) -> bool:
         return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
-
-    def _owned_by_others(self, member: ConsumerMember) -> set[TopicIdPartition]:
-        others = (other for other in self.members.values() if other.member_id != member.member_id)
-        return {partition for other in others for partition in (*other.assigned, *other.revoking)}
 
     def check_committer(self, committer: Committer) -> ConsumerMember | None:
         """The member that commits; None for a client without membership, which may do so while there are no members.

@@ -157,8 +157,11 @@ def alter_user_scram_credentials(request: ApiRequest[scram.AlterUserScramCredent
         request.require(AclOperation.ALTER, ResourceType.CLUSTER)
         key = _mechanism(change), change.name
         credential = _credential(key[0], change) if isinstance(change, scram.ScramCredentialUpsertion) else None
-        if credential is None:
-            _require_deletable(request.broker, key)
+        if credential is None and key in request.broker.users.configured:
+            text = f"user {change.name!r} of {key[0]} is one of the broker's configuration: remove it there"
+            raise ApiError(text, ErrorCode.UNACCEPTABLE_CREDENTIAL)
+        if credential is None and key not in request.broker.cluster.image.scram_users:
+            raise ApiError(f"user {change.name!r} has no credential for {key[0]}", ErrorCode.RESOURCE_NOT_FOUND)
         if times[change.name] > 1:
             text = f"the credential of user {change.name!r} cannot be altered twice in one request"
             raise ApiError(text, ErrorCode.DUPLICATE_RESOURCE)
@@ -187,15 +190,6 @@ def _credential(mechanism: str, change: scram.ScramCredentialUpsertion) -> Scram
         text = f"user {change.name!r}: {change.iterations} iterations, expected {MIN_ITERATIONS} to {_MAX_ITERATIONS}"
         raise ApiError(text, ErrorCode.UNACCEPTABLE_CREDENTIAL)
     return ScramCredential.of_salted(mechanism, bytes(change.salted_password), change.iterations, bytes(change.salt))
-
-
-def _require_deletable(context: BrokerContext, key: tuple[str, str]) -> None:
-    mechanism, name = key
-    if key in context.users.configured:
-        text = f"user {name!r} of {mechanism} is one of the broker's configuration: remove it there"
-        raise ApiError(text, ErrorCode.UNACCEPTABLE_CREDENTIAL)
-    if key not in context.cluster.image.scram_users:
-        raise ApiError(f"user {name!r} has no credential for {mechanism}", ErrorCode.RESOURCE_NOT_FOUND)
 
 
 @api_handler(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
@@ -67,19 +68,17 @@ class Verification(Enum):
 Answer: TypeAlias = Verification | str
 
 
+@dataclass(eq=False)
 class TransactionVerification:
     """*timeout_ms* is the maximum duration of :meth:`missing`; *nodes* fetches the current brokers of the cluster."""
 
-    def __init__(
-        self, client: BlockingClient, nodes: Callable[[], Sequence[Node]], timeout_ms: int, clock: Clock
-    ) -> None:
-        self._client = client
-        self._nodes = nodes
-        self._timeout_ms = timeout_ms
-        self._clock = clock
-        #: The time at which a broker was found to verify.
-        self._found_ms: dict[Node, int] = {}
-        self._warned_of: set[Node] = set()
+    _client: BlockingClient
+    _nodes: Callable[[], Sequence[Node]]
+    _timeout_ms: int
+    _clock: Clock
+    #: The time at which a broker was found to verify.
+    _found_ms: dict[Node, int] = field(default_factory=dict)
+    _warned_of: set[Node] = field(default_factory=set)
 
     def missing(self, nodes: Sequence[Node]) -> str | None:
         """Which of *nodes*, the cluster's brokers, do not verify transactions, and what to do; None once each is known

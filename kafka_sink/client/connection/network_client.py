@@ -275,9 +275,14 @@ class NetworkClient:
         self._handle_completed_sends(responses, now_ms)
         self._handle_completed_receives(responses, now_ms)
         self._handle_disconnections(responses, now_ms)
-        self._handle_connections()
+        for node_id in self._selectable.connected:
+            # The connection is not ready until the broker has returned its API versions, which are requested after the
+            # handshake.
+            self._version_questions.add(node_id)
         self._initiate_api_versions_requests(now_ms)
-        self._handle_timed_out_connections(responses, now_ms)
+        for node_id, timeout_ms in self.states.nodes_with_setup_timeout(now_ms):
+            cause = f"connection timed out: not established within {timeout_ms} ms"
+            self._drop(node_id, cause, responses, now_ms, ChannelState.NOT_CONNECTED)
         self._handle_timed_out_requests(responses, now_ms)
         if self._updater.is_rebootstrap_due(now_ms):
             self._rebootstrap(responses, now_ms)
@@ -392,12 +397,6 @@ class NetworkClient:
         self.states.disconnected(node_id, now_ms)
         self.initiate_connect(node, now_ms)
 
-    def _handle_connections(self) -> None:
-        for node_id in self._selectable.connected:
-            # The connection is not ready until the broker has returned its API versions, which are requested after the
-            # handshake.
-            self._version_questions.add(node_id)
-
     def _initiate_api_versions_requests(self, now_ms: int) -> None:
         for node_id, version in self._version_questions.waiting:
             if self._selectable.can_send(node_id) and self._in_flight.can_send_more(node_id):
@@ -407,11 +406,6 @@ class NetworkClient:
                     node_id, ApiKey.API_VERSIONS, api_versions_request, now_ms, max_version=version
                 )
                 self._dispatch(request, now_ms, is_internal=True)
-
-    def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
-        for node_id, timeout_ms in self.states.nodes_with_setup_timeout(now_ms):
-            cause = f"connection timed out: not established within {timeout_ms} ms"
-            self._drop(node_id, cause, responses, now_ms, ChannelState.NOT_CONNECTED)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id, late in self._in_flight.nodes_with_timed_out_requests(now_ms):

@@ -208,8 +208,10 @@ class TokenEndpoint:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         server = Server(self._shown, parts.scheme, parts.hostname or "", port, "", "")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        proofs = [value for name, value in parse_qsl(body) if name in ("assertion", "client_assertion")]
+        secrets = (credentials.client_secret, *proofs)
         try:
-            answer = exchange.run(server, "POST", path, headers, body.encode(), _secrets(credentials, body))
+            answer = exchange.run(server, "POST", path, headers, body.encode(), secrets)
         except ExchangeError as error:
             raise _TemporaryError(str(error)) from None
         fields = _json(answer.body)
@@ -273,11 +275,6 @@ def _checked(option: str, url: str) -> SplitResult:
             "this machine only)",
         )
     return parts
-
-
-def _secrets(credentials: ClientCredentials, body: str) -> tuple[str, ...]:
-    proofs = (value for name, value in parse_qsl(body) if name in ("assertion", "client_assertion"))
-    return (credentials.client_secret, *proofs)
 
 
 def _json(body: bytes) -> dict[str, Any]:
