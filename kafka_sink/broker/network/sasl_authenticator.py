@@ -137,8 +137,6 @@ class SaslServerAuthenticator:
         # Clients that are not known yet cannot take memory from those that are.
         self._reader.limit(self._config.sasl_server_max_receive_size, self._login_pool)
 
-    # -- the exchange
-
     def authenticate(self) -> None:
         while self._flush() and self._state is not _State.COMPLETE:
             request, self._request = self._request, None

@@ -117,8 +117,6 @@ class AdminClient(Administration):
     #: A public name of this class.
     close = Administration.close
 
-    # -- topics
-
     def create_topic(
         self,
         name: str,
@@ -273,8 +271,6 @@ class AdminClient(Administration):
             if code != ErrorCode.ELECTION_NOT_NEEDED:
                 _raise_for(code, name, message)
 
-    # -- ACLs
-
     def describe_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
         """The ACLs that *wanted* selects.
 
@@ -323,13 +319,9 @@ class AdminClient(Administration):
         self._change(ApiKey.DELETE_ACLS, lambda _: body, outcomes)
         return deleted
 
-    # -- the cluster
-
     def cluster(self) -> Cluster:
         """Brokers, controller and cluster id, without topics."""
         return self._client.fetch_cluster([])
-
-    # -- offsets
 
     def offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int = LATEST, *, known_only: bool = False
@@ -385,8 +377,6 @@ class AdminClient(Administration):
                     raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
                 raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} currently has no leader")
         return by_leader
-
-    # -- how
 
     def _ask_controller(self, api_key: ApiKey, build: Callable[[int], RequestBody[A]], timeout_ms: int) -> A:
         # KRaft brokers forward the request and may name any broker as controller, so the named one is always correct.

@@ -67,8 +67,6 @@ class ClusterConnectionStates:
         # The nodes in state CONNECTING: they are few, and are checked in every poll.
         self._connecting: set[str] = set()
 
-    # -- questions
-
     def state(self, node_id: str) -> ConnectionState | None:
         known = self._nodes.get(node_id)
         return None if known is None else known.state
@@ -141,8 +139,6 @@ class ClusterConnectionStates:
         """The time until :meth:`nodes_with_setup_timeout` may return a node."""
         states = [self._nodes[node_id] for node_id in self._connecting]
         return max(min((s.last_attempt_ms + s.setup_timeout_ms + 1 for s in states), default=FOREVER_MS) - now_ms, 0)
-
-    # -- events
 
     def connecting(self, node: Node, now_ms: int) -> SocketAddress:
         """Begin an attempt and return the address to connect to: the addresses of the host in turn, which are then

@@ -86,8 +86,6 @@ class NetworkClient:
         self._is_closed = False
         self.api_versions = ApiVersions()
 
-    # -- nodes
-
     def ready(self, node: Node, now_ms: int) -> bool:
         """Whether a request may be sent to *node* now; if not, starts a connection attempt if one is allowed."""
         if not node.host:
@@ -178,8 +176,6 @@ class NetworkClient:
             self.peers.lost(node_id, cause_of(error), was_ready=False)
             self._updater.handle_server_disconnect(now_ms, None)
 
-    # -- sending
-
     def new_request(
         self,
         destination: Node | str,
@@ -247,14 +243,10 @@ class NetworkClient:
         self._selectable.send(send)
         return None
 
-    # -- in flight
-
     def in_flight_request_count(self, node_id: str | None = None) -> int:
         """The number of requests in flight to one node or to all, internal ones included. May be called from any
         thread."""
         return self._in_flight.count(node_id)
-
-    # -- polling
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
         """Write, read, connect and handle time-outs for at most *timeout_ms*. Returns the completed requests after
@@ -323,8 +315,6 @@ class NetworkClient:
                 except Exception:
                     self._log.exception("the callback of %s failed", response.request)
         return responses
-
-    # -- what the selector reports
 
     def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
         for send in self._selectable.completed_sends:
@@ -419,8 +409,6 @@ class NetworkClient:
             if self.states.is_preparing(node.connection_id) or self.states.is_connected(node.connection_id):
                 self._drop(node.connection_id, "closed to start again from bootstrap.servers", responses, now_ms)
         self._updater.rebootstrap(now_ms)
-
-    # -- endings
 
     def _drop(
         self,

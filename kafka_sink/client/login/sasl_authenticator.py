@@ -125,8 +125,6 @@ class SaslClientAuthenticator:
         while self._received:
             self._received.popleft().release()
 
-    # -- the exchange
-
     def authenticate(self) -> None:
         if self._state is _State.BEGIN:
             if self._versions:

@@ -94,8 +94,6 @@ class Metadata:
         """The lock that the network thread needs for every step."""
         return self._lock
 
-    # -- asking
-
     def fetch(self) -> Cluster:
         """The latest snapshot; never waits."""
         return self._cluster
@@ -175,8 +173,6 @@ class Metadata:
             fatal, self._fatal = self._fatal, None
         if fatal is not None:
             raise fatal
-
-    # -- refreshing
 
     def bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
         """Start with only *addresses* (host, port)."""

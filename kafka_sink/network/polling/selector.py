@@ -253,8 +253,6 @@ class KSelector:
         self.disconnected: dict[str, Disconnect] = {}
         self._received_from: set[str] = set()
 
-    # -- connections
-
     def connect(
         self, connection_id: str, address: SocketAddress, send_buffer_bytes: int, receive_buffer_bytes: int
     ) -> None:
@@ -362,8 +360,6 @@ class KSelector:
             self.close_connection(connection_id)
         self._events.close()
 
-    # -- sending
-
     def send(self, send: NetworkSend) -> None:
         closing = self._closing.get(send.destination)
         if closing is not None:
@@ -380,8 +376,6 @@ class KSelector:
             self._close(channel, _CloseMode.DISCARD_NO_NOTIFY)
             raise
         self._unwritten.append(channel)
-
-    # -- polling
 
     def wakeup(self) -> None:
         self._events.wakeup()
@@ -531,8 +525,6 @@ class KSelector:
                 self._idle.update(channel.id, self._clock.monotonic_ms())
             if self._metrics is not None:
                 self._metrics.sent(channel.id, written.size, self._clock.monotonic_ms())
-
-    # -- closing
 
     def _fail(self, channel: KafkaChannel, error: Exception, mode: _CloseMode) -> None:
         channel.cause = cause_of(error)

@@ -205,8 +205,6 @@ class TlsTransport(PlaintextTransport):
         self._has_received = False
         self._may_have_more = False
 
-    # -- the handshake
-
     @property
     def ready(self) -> bool:
         return self._is_handshake_over
@@ -243,8 +241,6 @@ class TlsTransport(PlaintextTransport):
         """The subject of the peer's certificate as Java writes it (RFC 2253); None if it has sent none."""
         shown = self._tls.getpeercert(binary_form=True) if self._is_handshake_over else None
         return None if shown is None else subject_of(shown)
-
-    # -- bytes
 
     def read_into(self, target: memoryview) -> int:
         filled = 0
@@ -305,8 +301,6 @@ class TlsTransport(PlaintextTransport):
             self._flush()
         super().close()
 
-    # -- between OpenSSL and the socket
-
     def _flush(self) -> bool:
         """Send the bytes that OpenSSL has encrypted; False if the socket accepts no more now."""
         while self._unsent or self._outgoing.pending:
@@ -332,8 +326,6 @@ class TlsTransport(PlaintextTransport):
             raise EOFError("closed by the other side")
         self._incoming.write(data)
         return True
-
-    # -- alerts at the end of a connection
 
     def _raise_last_words(self) -> None:
         """Raise the peer's rejection of our certificate, whose alert may arrive while we write (TLS 1.3)."""
