@@ -312,8 +312,7 @@ class RunningCluster:
         """
         if node_id not in self._brokers:
             raise ValueError(f"broker {node_id} is not running")
-        # Leaders move before the connections are closed, so that requests in the meantime are directed to the new
-        # leaders.
+        # Leaders move before the connections are closed, so that requests in the meantime find the new ones.
         self.state.node_down(node_id)
         self._brokers.pop(node_id).stop()
 

@@ -236,8 +236,7 @@ def _counts_of(hashes: Hashes, others: Hashes, counts: NDArray[np.int64]) -> NDA
 
 
 def _by_key(side: Fingerprint, keys: Hashes) -> tuple[Hashes, Hashes, NDArray[np.int16]]:
-    """Keys, records and partitions of the records with one of *keys*, sorted by key; the records of a key keep their
-    order."""
+    """Keys, records and partitions of the records with one of *keys*, by key; the records of a key keep their order."""
     chosen = np.flatnonzero(np.isin(side.keys, keys))
     chosen = chosen[np.argsort(side.keys[chosen], kind="stable")]
     return side.keys[chosen], side.records[chosen], side.partitions[chosen]

@@ -123,8 +123,7 @@ def connection(command: C) -> C:
 
 
 def lasting_connection(command: C) -> C:
-    """As :func:`connection`, for a command that lasts as long as there is something to do: ``--timeout`` limits each
-    wait."""
+    """As :func:`connection`, for a command that lasts as long as there is work: ``--timeout`` limits each wait."""
     text = "Longest time to wait for a response, or for the acknowledgement of a record."
     return _with_connection(command, text)
 

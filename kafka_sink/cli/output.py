@@ -155,8 +155,7 @@ def ask(question: str, *, yes: bool) -> None:
 
 
 class CommandGroup(click.Group):
-    """Without a subcommand it shows its help as a usage error: on stderr, with exit code 2, in every version of
-    click."""
+    """Without a subcommand its help is a usage error, on stderr with exit code 2, in every version of click."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:

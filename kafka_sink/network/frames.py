@@ -54,8 +54,7 @@ class NetworkSend:
         return self.remaining == 0
 
     def write_to(self, write: Callable[[Sequence[memoryview]], int]) -> int:
-        """Continue to *write* (:meth:`TransportLayer.write`) until no more is accepted; returns the number of bytes
-        accepted."""
+        """Continue to *write* (:meth:`TransportLayer.write`) while it accepts more; returns the bytes accepted."""
         before = self.remaining
         while self.remaining:
             views = self._views[self._next : self._next + MAX_GATHERED_BUFFERS]
@@ -65,8 +64,7 @@ class NetworkSend:
             if taken < offered:
                 break
         if self.remaining == 0:
-            # The owner of the segments may reuse them now; a remaining view would prevent a bytearray from being
-            # resized.
+            # The owner of the segments may reuse them now; a remaining view would keep a bytearray at its size.
             self._views = []
         return before - self.remaining
 
@@ -339,8 +337,7 @@ class FrameReader:
             self._payload = memoryview(bytes(data[SIZE_BYTES:end]))
             self._filled = size
             rest = data[end:]
-            # The scratch buffer is reused, so its bytes are copied; bytes that are already read ahead need no second
-            # copy.
+            # The scratch buffer is reused, so its bytes are copied; those read ahead are copied already.
             self._ahead = rest if data is self._ahead else memoryview(bytes(rest))
             return True
         self._payload = memoryview(bytearray(min(size, FIRST_ROOM_BYTES)))

@@ -423,8 +423,7 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, CommittedOffset],
         stale: ErrorCode,
     ) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, CommittedOffset]]:
-        """As :meth:`_judge`, for a group of the consumer protocol; *stale* is the error of a commit in a wrong
-        epoch."""
+        """As :meth:`_judge`, for a group of the consumer protocol; *stale* is the error of a wrong epoch."""
         try:
             refused = self._consumers.refused_commits(group, committer, offsets)
         except ApiError as error:

@@ -77,8 +77,7 @@ class GroupMembership:
 
     def maybe_complete(self, group: Group, now_ms: int) -> None:
         """Begin the next generation if all members have joined."""
-        # A first rebalance is delayed (group.initial.rebalance.delay.ms), so that not every new member causes a
-        # rebalance.
+        # The first one is delayed (group.initial.rebalance.delay.ms), so that not every new member causes one.
         first = group.previous_state is GroupState.EMPTY
         if group.state is GroupState.PREPARING_REBALANCE and not first and group.all_joined:
             self._complete(group, now_ms)
@@ -91,8 +90,7 @@ class GroupMembership:
                 self._log.info("group %s continues without %s", group.group_id, member.member_id)
                 group.remove(member.member_id)
         if group.members and not self._elect_leader(group):
-            # Only static members are left and none of them has joined; session timeouts will remove those that are
-            # gone.
+            # Only static members are left, of which none has joined; session timeouts remove those that are gone.
             group.join_deadline_ms = now_ms + group.rebalance_timeout_ms
             return
         group.next_generation()

@@ -163,8 +163,7 @@ def _read_partition(
     key = TopicPartition(topic.name, partition.partition)
     log = context.logs.get(key)
     if log is not None:
-        # The first batch of an answer is complete regardless of limits, so that a reader with a small buffer makes
-        # progress.
+        # The first batch of an answer is complete whatever the limits, so that readers make progress.
         limit = max(min(budget, partition.partition_max_bytes), 0)
         log_read = log.read(partition.fetch_offset, limit, whole_first_batch=reading.size == 0, committed=committed)
     elif partition.fetch_offset == 0:

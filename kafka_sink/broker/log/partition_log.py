@@ -236,8 +236,7 @@ class PartitionLog:
             # The leader may have changed after this writer read its epoch. Epochs must not go back, because recovery
             # treats that as damage.
             leader_epoch = max(leader_epoch, self._segments.last_epoch)
-            # Offset and epoch precede the bytes that the checksum covers, so the batch is written to the file as
-            # received.
+            # Offset and epoch precede the bytes that the checksum covers, so the batch is written as received.
             placed = SIZE_PREFIX.pack(base_offset, header.batch_length) + INT32.pack(leader_epoch)
             active.append(header, base_offset, leader_epoch, (placed, batch[MAGIC_AT : header.size_in_bytes]))
         except OSError as error:
@@ -346,8 +345,7 @@ class PartitionLog:
         candidates = self._producers.aborted_between(offset, self._segments.end_offset)
         if not candidates:
             return ()
-        # Aborted transactions of later batches are returned with those batches, as a log may have more than fit an
-        # answer.
+        # Aborted transactions of later batches are returned with those: a log may have more than fit an answer.
         end = max((batch.last_offset + 1 for batch in read_batches(records)), default=offset)
         return tuple(aborted for aborted in candidates if aborted.first_offset < end)
 
@@ -399,8 +397,7 @@ class PartitionLog:
             # Without the lock: a flush may take seconds, and rolled segments are not appended to.
             flushed = self._flush_if_there(segment)
             with self._lock:
-                # The segment may be deleted by now, and its directory may hold another topic's log: write no index
-                # there.
+                # The segment may be deleted, and its directory hold another topic's log by now: write no index.
                 if flushed and self._failure is None and segment in self._segments.unsealed:
                     segment.seal()
                     self._segments.unsealed.remove(segment)

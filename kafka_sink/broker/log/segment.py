@@ -207,8 +207,7 @@ class Segment:
         loaded = OffsetIndex.from_bytes(data, self.index.interval_bytes) if data is not None else None
         if loaded is None or loaded[1].sealed_bytes > self.file.size:
             if data is not None:
-                # The file covers more bytes than there are: once the segment has grown again, it would seal bytes not
-                # checked.
+                # The file covers more bytes than there are: grown again, it would seal bytes not checked.
                 self._filesystem.remove_file(self._index_path)
             return 0
         self.index, self._seal = loaded

@@ -178,8 +178,7 @@ class ConnectionQuotas:
         rate = self._ip_rates.of(address, now_ms)
         throttle_ms = rate.record(1, limits.creation_rate_per_ip, now_ms)
         if throttle_ms:
-            # A rejected connection is not counted; otherwise a client that keeps retrying would never be accepted
-            # again.
+            # A rejected connection is not counted; otherwise a client that retries would never be accepted.
             rate.unrecord(1)
         return min(throttle_ms, limits.windows * limits.window_ms)
 

@@ -42,8 +42,7 @@ class ResponseReceiver(Protocol):
     """A processor as its requests know it."""
 
     def enqueue_response(self, response: Response) -> None:
-        """Queue a response, to be sent on the processor's own thread, or dropped if that has ended (any thread may call
-        this)."""
+        """Queue a response, to be sent by the processor's thread, or dropped if that has ended (any thread)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -252,8 +251,7 @@ class HandlerPool:
             self._channel.send_response(CloseConnectionResponse(request))
         finally:
             request.handled_ns = stopwatch_ns()
-            # Released before the answer: delayed requests would otherwise hold memory that other requests need to be
-            # read.
+            # Released before the answer: delayed requests would hold memory that others need to be read.
             request.release()
         return True
 

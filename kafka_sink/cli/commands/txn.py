@@ -278,8 +278,7 @@ def _end_in_log(client: CoordinatorClient, place: TopicPartition, start_offset: 
 
 
 def _is_committed(client: CoordinatorClient, known: TransactionDescription, opened: LogTransaction) -> bool:
-    """Whether the coordinator, or the decision of its sink, says that the *opened* transaction of *known* is
-    committed."""
+    """Whether the coordinator, or the decision of its sink, says that *opened*, of *known*, is committed."""
     transaction = Transaction(known.transaction.transactional_id, opened.producer_id, opened.epoch)
     if known.is_commit_of(transaction, client.transaction_version()):
         return True

@@ -69,8 +69,7 @@ class RequestSpec:
 
 
 def cluster_request(topics: Sequence[str] | None) -> tuple[RequestSpec, Callable[[Struct], Cluster]]:
-    """The request for the cluster with *topics* (None = all of them), and the function that makes a snapshot of its
-    answer."""
+    """The request for the cluster with *topics* (None = all of them), and what makes a snapshot of its answer."""
     asked_in = 0
 
     def build(version: int) -> Struct:

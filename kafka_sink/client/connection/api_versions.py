@@ -173,8 +173,7 @@ class VersionQuestions:
         self._versions.pop(node_id, None)
 
     def add_again(self, node_id: str, refused_version: int, answer: ApiVersionsResponse) -> bool:
-        """Repeat the request in an older version than *refused_version*; False if the version is not the reason for the
-        refusal."""
+        """Repeat the request in an older version than *refused_version*; False if that is not why it was refused."""
         if ErrorCode.of(answer.error_code) is not ErrorCode.UNSUPPORTED_VERSION or refused_version == 0:
             return False
         # Brokers since 2.4 return their supported versions with the error; all older ones support version 0.

@@ -97,8 +97,7 @@ class NetworkClient:
         return False
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request may be sent to *node* now. False while a metadata update is due, because the update is sent
-        first."""
+        """Whether a request may be sent to *node* now. False while a metadata update is due, which goes first."""
         return not self._updater.is_update_due(now_ms) and self.can_send_request(node.connection_id, now_ms)
 
     def can_send_request(self, node_id: str, now_ms: int) -> bool:
@@ -244,8 +243,7 @@ class NetworkClient:
         return None
 
     def in_flight_request_count(self, node_id: str | None = None) -> int:
-        """The number of requests in flight to one node or to all, internal ones included. May be called from any
-        thread."""
+        """The number of requests in flight to one node or to all, internal ones included (any thread)."""
         return self._in_flight.count(node_id)
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
@@ -268,8 +266,7 @@ class NetworkClient:
         self._handle_completed_receives(responses, now_ms)
         self._handle_disconnections(responses, now_ms)
         for node_id in self._selectable.connected:
-            # The connection is not ready until the broker has returned its API versions, which are requested after the
-            # handshake.
+            # Not ready before the broker's API versions are known, which are requested after the handshake.
             self._version_questions.add(node_id)
         self._initiate_api_versions_requests(now_ms)
         for node_id, timeout_ms in self.states.nodes_with_setup_timeout(now_ms):

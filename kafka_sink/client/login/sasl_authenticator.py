@@ -45,8 +45,7 @@ _HANDSHAKE_VERSION: Final = 1
 #: A broker that has not proved who it is gets no memory for larger responses. Kafka's brokers limit requests likewise
 #: (sasl.server.max.receive.size).
 _MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
-#: The share of its lifetime after which a session is renewed: early enough, and at different times for the clients of a
-#: cluster.
+#: The share of its lifetime after which a session is renewed: early enough, and not all clients at once.
 REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
 #: However short a session is: Kafka's brokers refuse to authenticate a connection again within a second (KIP-368).
 _LEAST_SESSION_MS: Final = 1000

@@ -48,8 +48,7 @@ class SelectorMetrics:
     def __init__(self, samples: int = 2, window_ms: int = 30_000) -> None:
         self._samples, self._window_ms = samples, window_ms
         self._all = Traffic(samples, window_ms)
-        #: Connection id → its traffic; kept after a disconnection, because the next connection to the node continues
-        #: it.
+        #: Connection id → its traffic; kept after a disconnection: the next one to the node continues it.
         self.by_connection: dict[str, Traffic] = {}
         self._created = Sampled(samples, window_ms)
         self._closed = Sampled(samples, window_ms)
