@@ -324,8 +324,8 @@ class ConsumerGroups:
                     if lost:
                         self._remove(watched, lost, why)
                 except ApiError:
-                    text = "%s should be removed, but this cannot be stored; it is tried again"
-                    self._log.exception(text, ", ".join(lost))
+                    gone = ", ".join(lost)
+                    self._log.exception("%s should be removed, but this cannot be stored; it is tried again", gone)
                     deadlines.update(dict.fromkeys(lost, now_ms + _RETRY_MS))
         return self.next_deadline_ms()
 
