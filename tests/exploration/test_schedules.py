@@ -20,9 +20,10 @@ from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.situation import Situation
 from kafka_sink.exactly_once.transactions import COMPLETING_MS, Transaction, driver_id, sink_id
 from tests.conftest import Figure
-from tests.exploration.drivers import LOOKS, PAUSE, Ended, Settings, Told, driver_of
+from tests.exploration.drivers import LOOKS, PAUSE, Ended, Settings, Told, driver_of, is_of_task
 from tests.exploration.explore import Alone, Life
 from tests.exploration.model import COORDINATORS, GROUP, OFFSETS, PARTITIONS, TOPIC, Model
+from tests.support.cases import with_each
 
 _DRIVER_ID: Final = driver_id(sink_id(GROUP, TOPIC))
 _PLACES: Final = {
@@ -266,3 +267,20 @@ def test_schedules_notice_a_broken_rule(rules: list[tuple[type, str, object]]) -
         for owner, name, broken in rules:
             patched.enter_context(mock.patch.object(owner, name, broken))
         assert any(each.run() not in (None, "-") for each in SCHEDULES)
+
+
+@with_each("version", TransactionVersion)
+def test_a_driver_aborts_what_was_not_decided_and_nothing_else(version: TransactionVersion) -> None:
+    stage = _Stage(Settings("parallel", version, two_phase=False, batches=2), frozenset(), lambda _: False)
+    # Driver 2 takes over while the tasks of driver 1 write, and dies behind its decision.
+    assert stage.until(1, is_of_task) and stage.until(2, is_of_task)
+    assert stage.until(1, lambda request: not is_of_task(request))
+    assert stage.until(2, lambda request: _is_decision(request) and request[1].transactional_id != _DRIVER_ID)
+    ended: dict[bool, set[str]] = {True: set(), False: set()}
+    while not isinstance(request := stage.asks(3), Ended):
+        if request[0] == "end" and request[1].transactional_id != _DRIVER_ID:
+            ended[request[2]].add(request[1].transactional_id)
+        stage.step(3)
+    assert request.error is None and stage.broken(request) is None
+    assert ended[True] and ended[False]
+    assert not ended[True] & ended[False]

@@ -1,6 +1,6 @@
 """Mutates what is listed in :mod:`tests.mutation.targets`, and prints what the unit tests do not notice.
 
-    python -m tests.mutation [NAME …] [--processes N] [--only MODULE]
+    python -m tests.mutation [NAME …] [--processes N] [--only TEXT]
 
 Each mutant is tried by pytest in a fork of this process, which has imported everything; what depends on the mutated
 module is imported again there. A mutant that changes nothing is listed in :data:`EQUIVALENT` with the reason. Exits
@@ -32,8 +32,10 @@ from tests.mutation.targets import EQUIVALENT, TARGETS, Target
 from tests.support.wings import Imports
 
 ROOT: Final = Path(__file__).parents[2]
-#: A mutant may loop for ever, or wait. What others do on the machine must not count as noticed.
-_MOST_CPU_S: Final = 60
+#: A mutant may loop for ever, or wait: so many times the processor's time of the tests without one, and at least so
+#: many seconds. What others do on the machine must not count as noticed.
+_MOST_CPU: Final = 8
+_LEAST_CPU_S: Final = 5
 _MOST_S: Final = 300
 #: The first failure is enough. Nothing is written.
 _PYTEST: Final = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:kafkalite", "--hypothesis-profile", "mutants")
@@ -44,35 +46,49 @@ class Changed(NamedTuple):
 
     module: str
     mutant: Mutant
-    fresh: Sequence[str]
+    fresh: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.module}:{self.mutant}"
 
 
 class _Mutated(MetaPathFinder, Loader):
-    def __init__(self, module: str, source: str) -> None:
-        self._module, self._source = module, source
+    """A plugin of pytest that puts *changed* in the place of its module."""
+
+    def __init__(self, changed: Changed) -> None:
+        self._changed = changed
+
+    def pytest_configure(self) -> None:
+        """Before pytest's own finder, which is there now and takes all modules of a package with a plugin."""
+        for name in self._changed.fresh:
+            package, _, module = name.rpartition(".")
+            if sys.modules.pop(name, None) is not None and package in sys.modules:
+                # An import from the package would find the old one there.
+                vars(sys.modules[package]).pop(module, None)
+        sys.meta_path.insert(0, self)
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
-        return spec_from_loader(fullname, self) if fullname == self._module else None
+        return spec_from_loader(fullname, self) if fullname == self._changed.module else None
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self._source, f"<mutant of {self._module}>", "exec"), module.__dict__)
+        exec(compile(self._changed.mutant.source, f"<mutant of {self._changed.module}>", "exec"), module.__dict__)
 
 
 class Trial:
-    """Tries the mutants of *target*, of the modules with *only* in their names."""
+    """Tries the mutants of *target*, or those with *only* in the lines that are printed."""
 
-    def __init__(self, target: Target, only: str) -> None:
-        self._target = target
+    def __init__(self, target: Target, only: str = "") -> None:
+        self._target, self._only = target, only
+        self._most_cpu_s = _MOST_S
         imports = Imports(ROOT)
         tests = [name for name, path in imports.files.items() if _is_below(path, target.tests)]
         paths = {name: imports.files[name] for name in sorted(imports.closure(set(tests))) if name in imports.files}
         sources = [f"kafka_sink/{source}" for source in target.sources]
-        self._modules = {name: path for name, path in paths.items() if _is_below(path, sources) and only in name}
+        self._modules = {name: path for name, path in paths.items() if _is_below(path, sources)}
         reached = {name: imports.closure({name}) for name in paths}
-        self._dependents = {module: [name for name in paths if module in reached[name]] for module in self._modules}
+        self._dependents = {
+            module: tuple(name for name in paths if module in reached[name]) for module in self._modules
+        }
         # What the forks share; pytest itself imports the tests.
         for name, path in paths.items():
             if not path.name.startswith(("test_", "conftest")):
@@ -81,23 +97,19 @@ class Trial:
     def mutants(self) -> Iterator[Changed]:
         for module, path in self._modules.items():
             for mutant in mutants(path.read_text(encoding="utf-8"), self._target.names or None):
-                yield Changed(module, mutant, self._dependents[module])
+                changed = Changed(module, mutant, self._dependents[module])
+                if self._only in str(changed):
+                    yield changed
 
     def passes(self, changed: Changed | None) -> bool:
         """Whether the tests pass with the mutant; None: with none. Not to be called but in a fork."""
-        for name in () if changed is None else changed.fresh:
-            package, _, module = name.rpartition(".")
-            if sys.modules.pop(name, None) is not None and package in sys.modules:
-                # An import from the package would find the old one there.
-                vars(sys.modules[package]).pop(module, None)
-        if changed is not None:
-            sys.meta_path.insert(0, _Mutated(changed.module, changed.mutant.source))
-        return pytest.main([*_PYTEST, *self._target.tests]) == 0
+        plugins = [] if changed is None else [_Mutated(changed)]
+        return pytest.main([*_PYTEST, *self._target.tests], plugins) == 0
 
     def started(self, changed: Changed | None) -> int:
         pid = os.fork()
         if pid == 0:
-            resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
+            resource.setrlimit(resource.RLIMIT_CPU, (self._most_cpu_s, self._most_cpu_s))
             nowhere = os.open(os.devnull, os.O_RDWR)
             for descriptor in range(3):
                 os.dup2(nowhere, descriptor)
@@ -112,8 +124,10 @@ class Trial:
 
         :raises SystemExit: if the tests fail without any.
         """
-        if os.waitstatus_to_exitcode(os.waitpid(self.started(None), 0)[1]) != 0:
+        _, status, usage = os.wait4(self.started(None), 0)
+        if status != 0:
             sys.exit(f"{' '.join(self._target.tests)}: the tests fail without a mutant")
+        self._most_cpu_s = max(_LEAST_CPU_S, round(_MOST_CPU * (usage.ru_utime + usage.ru_stime)))
         waiting = list(self.mutants())
         count, running, survived = len(waiting), dict[int, tuple[Changed, float]](), list[Changed]()
         while waiting or running:
@@ -141,7 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Mutate the source, and print what the unit tests do not notice.")
     parser.add_argument("names", nargs="*", choices=[*TARGETS, []], help="the targets; all by default")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--only", default="", metavar="MODULE", help="the modules with this in their names")
+    parser.add_argument("--only", default="", metavar="TEXT", help="the mutants with this in their lines")
     asked = parser.parse_args()
     # A few examples notice a mutant, and the smallest one is of no use here.
     settings.register_profile("mutants", max_examples=10, derandomize=True, database=None, phases=[Phase.generate])

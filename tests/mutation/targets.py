@@ -82,5 +82,6 @@ TARGETS: Final = {
 EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("situation", "element LogTransaction"): "a type",
     ("situation", "element TopicPartition"): "a type",
+    ("writers", "119: Gt -> GtE"): "the end of a commit in version 2 has given the id a later epoch",
     ("situation", ": 0 -> 1"): "the time-out before the fence, and the partitions before a look, which nothing reads",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.mutation.mutants import mutants
@@ -31,6 +33,12 @@ def test_each_place_is_changed_once() -> None:
     assert "number < MOST and (not number == 1)" in found["6: LtE -> Lt"]
     assert [mutant.line for mutant in mutants(SOURCE, frozenset({"MOST"}))] == []
     assert len(list(mutants(SOURCE, frozenset({"is_small"})))) == 6
+
+
+def test_unit_tests_notice_mutants() -> None:
+    command = [sys.executable, "-m", "tests.mutation", "bounded", "--only", "Lt -> "]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert "bounded: 1 mutants, 1 killed, 0 equivalent, 0 survived" in done.stdout, done.stdout + done.stderr
 
 
 def test_targets_are_there() -> None:
