@@ -27,7 +27,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.remedies import REMEDIES
 from kafka_sink.exactly_once.model import ExactlyOnceError
-from kafka_sink.spark.producer_spec import KAFKA_PREFIX
+from kafka_sink.spark.write_spec import KAFKA_PREFIX
 from scripts.pages import print_into
 
 #: A class is in the first section that has one of its base classes, or itself.

@@ -17,8 +17,8 @@ from kafka_sink.broker.network import request_metrics, socket_server
 from kafka_sink.common.exposition import prometheus_name
 from kafka_sink.common.metrics import Family
 from kafka_sink.producer import metrics as producer_metrics
-from kafka_sink.reports import figures
-from kafka_sink.ui import cluster_metrics
+from kafka_sink.reports import writes
+from kafka_sink.ui import cluster_view
 from scripts.pages import print_into
 
 #: Heading → what the labels are, and the families.
@@ -27,12 +27,12 @@ SECTIONS: Final[Mapping[str, tuple[str, Iterable[Family]]]] = {
         "Of a `progress_listener` with its `tags` as labels, and of `kafkalite ui --report` with the file's name as "
         "the label `report`; `ack-seconds` has the label `quantile`, `last-offset` the label `partition`. Totals begin "
         "with the listener, or with the file.",
-        figures.FAMILIES.values(),
+        writes.FAMILIES.values(),
     ),
     "Cluster": (
         "Of `kafkalite ui`. The labels are `topic`, `partition`, `consumergroup` and `sink`; kafka_exporter uses the "
         "same names.",
-        cluster_metrics.FAMILIES,
+        cluster_view.FAMILIES,
     ),
     "Producer": (
         "Of `KafkaProducer.prometheus()`, with the label `client_id`. Rates, averages and maxima cover the last "

@@ -17,15 +17,34 @@ from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import SinkOptions
-from kafka_sink.spark.producer_spec import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SINK_MEANINGS
 from kafka_sink.spark.write_spec import (
     BAD_ROWS,
     EXACTLY_ONCE_OPTIONS,
     FORMATS_AND_SCHEMAS,
+    KAFKA_PREFIX,
+    REFUSED,
+    SINK_DEFAULTS,
     TOPIC_AND_ROWS,
     WriteSpec,
 )
 from scripts.pages import print_into
+
+#: Producer options whose meaning is another one in the sink: each task has a producer.
+SINK_MEANINGS: Final[Mapping[str, str]] = {
+    "acks": (
+        "acknowledgements to wait for: from all in-sync replicas (all or -1), or from the leader (1). 0 is refused: "
+        "without acknowledgements it is not known whether rows were written (one of all, -1, 1)"
+    ),
+    "buffer.memory": (
+        "limit for the unacknowledged data of each task, bytes; the task waits when it reaches the limit, and N tasks "
+        "that run on an executor at the same time need N times this memory (from 1 to "
+        "9223372036854775807)"
+    ),
+    "transaction.two.phase.commit.enable": (
+        "exactly once with a transaction for each task: a decided batch waits for its driver however long that takes "
+        "(KIP-939), instead of kafka.transaction.timeout.ms; brokers must offer it (true or false)"
+    ),
+}
 
 
 class Group(NamedTuple):

@@ -21,7 +21,7 @@ from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.properties import load_properties
 from kafka_sink.producer.config import inline_secrets
 from kafka_sink.spark.errors import cause_of
-from kafka_sink.spark.producer_spec import KAFKA_PREFIX
+from kafka_sink.spark.write_spec import KAFKA_PREFIX
 
 _FORMATS: Final = ("text", "csv", "json", "parquet", "orc")
 _BOOTSTRAP_SERVERS: Final = f"{KAFKA_PREFIX}bootstrap.servers"

@@ -171,8 +171,8 @@ _PERMANENT = codes("""
 class KafkaError(Exception):
     """The class of all errors of kafkalite.
 
-    *topic*, *partition* and *option* (the name as the user writes it) are what an error is about; None where it is
-    about none, or it is not known. *remedy* is what to do about the errors of a class.
+    *topic*, *partition*, *option* (as the user writes it) and *column* (such as ``value.price``) are what an error is
+    about; None where it is about none, or it is not known. *remedy* is what to do about the errors of a class.
     """
 
     remedy: ClassVar[str] = "the text names the problem and a remedy"
@@ -180,6 +180,8 @@ class KafkaError(Exception):
     topic: str | None = None
     partition: int | None = None
     option: str | None = None
+    column: str | None = None
+    __module__ = "kafka_sink.errors"
 
     def of_option(self, name: str) -> Self:
         """This error, which is about the option *name*."""
@@ -467,7 +469,7 @@ class RowError(KafkaError):
         super().__init__(f"row {row} {problem}")
         self.row = row
         self.problem = problem
-        self.column = column
+        self.column: str = column
         self.rows: Sequence[int] = (row,)
         self._problem_of: Callable[[int], str] | None = None
 

@@ -2,7 +2,6 @@
 writing anything.
 
 ``check`` has the ordered list of steps; the modules ``…_steps`` hold what each step asks and how it judges the answer;
-``findings`` runs the steps, and is the result and its table; ``target`` says what is checked, and which permissions a
-sink needs. Used by the command line and by Spark's driver and executors, on the calling
-thread.
+``findings`` has the target, runs the steps, and is the result and its table. Used by the command line and by Spark's
+driver and executors, on the calling thread.
 """

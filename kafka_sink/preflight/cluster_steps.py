@@ -3,8 +3,8 @@
 Run on the driver, after the connection steps, on the calling thread. Nothing is written, and no lookup creates
 anything:
 
-* Topics: Metadata, with automatic creation switched off, says which operations the principal may use (KIP-430).
-  Settings are read with DescribeConfigs.
+* Topics: Metadata, with automatic creation switched off, says whether they exist and which operations the principal may
+  use (KIP-430). Settings are read with DescribeConfigs.
 * Transactional ids: DescribeTransactions needs DESCRIBE. EndTxn needs WRITE; it is sent for an id that no producer ever
   uses, so after the check of the permission the brokers find no transaction to end.
 * The group: Heartbeat needs READ; it is sent for a member that no group has.
@@ -12,37 +12,235 @@ anything:
   FindCoordinator is not used, because it makes the brokers create their internal topics. Instead, every broker is asked
   to describe the group and an id: all but the coordinator answer NOT_COORDINATOR.
 
-Source: apache/kafka ``KafkaApis`` for the order of these checks.
+Source: apache/kafka ``KafkaApis`` for the order of these checks, ``TopicConfig``, ``AclOperation``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
+from kafka_sink.client.blocking.admin import BROKER_DEFAULT
 from kafka_sink.client.blocking.blocking import RequestSpec
 from kafka_sink.client.blocking.cluster_requests import VERSIONS_REQUEST, versions_and_setting
-from kafka_sink.client.blocking.transaction_verification import SETTING, Answer, Verification, verification_of
+from kafka_sink.client.blocking.transaction_verification import SETTING, Verification, verification_of
 from kafka_sink.client.connection.api_versions import NodeApiVersions
-from kafka_sink.client.requests.admin_requests import describe_broker_config
+from kafka_sink.client.requests.admin_requests import describe_broker_config, describe_topics_configs, visible_settings
 from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS, TWO_PHASE_SETTING, TWO_PHASE_VERSION
 from kafka_sink.common.bounded import known_number
-from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
+from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError, error_for
 from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.transactions import PROCESS_BYTES, driver_id, sink_id, writer_id
 from kafka_sink.preflight.connection_steps import BROKERS, CLUSTER, ConnectionSteps
-from kafka_sink.preflight.findings import Finding, Status, Step
-from kafka_sink.preflight.target import ExactlyOnceTarget
-from kafka_sink.preflight.topic_steps import read_settings
+from kafka_sink.preflight.findings import ExactlyOnceTarget, Finding, NewTopicTarget, Status, Step
+from kafka_sink.producer.topic_limits import CLEANUP_POLICY, MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, TopicLimits
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
+from kafka_sink.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kafka_sink.protocol.messages.connection import ApiVersionsResponse
 from kafka_sink.protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from kafka_sink.protocol.messages.group_members import HeartbeatRequest
+from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS, MetadataResponseTopic
+from kafka_sink.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from kafka_sink.protocol.messages.transaction_admin import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kafka_sink.protocol.messages.transactions import EndTxnRequest
 from kafka_sink.protocol.schema import RequestBody, Struct
+
+#: The bits of authorized operations: 1 << the code of the operation.
+READ: Final = 1 << 3
+WRITE: Final = 1 << 4
+_NAMES: Final = {READ: "READ", WRITE: "WRITE"}
+
+_AUTO_CREATE: Final = "auto.create.topics.enable"
+_NOT_VISIBLE: Final = "grant DESCRIBE_CONFIGS on the topic to have its settings checked"
+
+
+def read_settings(connection: ConnectionSteps, request: DescribeConfigsRequest) -> dict[str, str]:
+    """Setting → value; empty if the principal may not see the settings, or the brokers do not show any."""
+    try:
+        answer = connection.client.request(
+            connection.nodes[0], ApiKey.DESCRIBE_CONFIGS, lambda _: request, timeout_ms=connection.timeout_ms
+        )
+    except UnsupportedVersionError:
+        return {}
+    return visible_settings(answer)
+
+
+@dataclass
+class TopicSteps:
+    """The steps of one *topic*, for a principal that needs all *operations* on it. *may_be_created* is False if the job
+    needs the topic to exist even where brokers create topics on first use; *new_topic* is set if the job creates it."""
+
+    topic: str
+    connection: ConnectionSteps
+    operations: Sequence[int]
+    may_be_created: bool
+    new_topic: NewTopicTarget | None = None
+    _settings: Mapping[str, str] = field(default_factory=dict, init=False)
+
+    def steps(self) -> list[Step]:
+        name = f"topic {self.topic}"
+        steps = [
+            Step(name, self.topic, self._look_up, (CLUSTER,)),
+            Step(f"permissions on {name}", self.topic, self._check_permissions, (name,)),
+        ]
+        if WRITE in self.operations:
+            steps += [
+                Step(f"settings of {name}", self.topic, self._check_settings, (name,)),
+                Step(f"replicas of {name}", self.topic, self._check_replicas, (name,)),
+            ]
+        return steps
+
+    @property
+    def _described(self) -> MetadataResponseTopic:
+        return next(described for described in self.connection.metadata.topics if described.name == self.topic)
+
+    def _look_up(self) -> Sequence[Finding]:
+        code = ErrorCode.of(self._described.error_code)
+        if code is ErrorCode.NONE or code is ErrorCode.LEADER_NOT_AVAILABLE:
+            return [self._counted()]
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return [self._missing()]
+        if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            needed = " and ".join(_NAMES[operation] for operation in self.operations)
+            return [self._finding("topic", Status.FAILED, "this principal may not see the topic", self._grant(needed))]
+        advice = "check the name of the topic" if code is ErrorCode.INVALID_TOPIC_EXCEPTION else "try again later"
+        return [self._finding("topic", Status.FAILED, code.name, advice)]
+
+    def _counted(self) -> Finding:
+        partitions = self._described.partitions
+        leaderless = [partition.partition_index for partition in partitions if partition.leader_id < 0]
+        count = f"{len(partitions)} partition{'s' if len(partitions) != 1 else ''}"
+        if leaderless:
+            text = f"{count}, of which {len(leaderless)} have no leader, such as {leaderless[0]}"
+            return self._finding("topic", Status.FAILED, text, "start the brokers that have their replicas")
+        return self._finding("topic", Status.OK, count)
+
+    def _missing(self) -> Finding:
+        if self.new_topic is not None:
+            return self._to_be_created(self.new_topic)
+        create = f"create it: kafkalite topics create {self.topic} --partitions …"
+        if not self.may_be_created:
+            return self._finding("topic", Status.FAILED, "does not exist; exactly once does not create it", create)
+        request = describe_broker_config(self.connection.nodes[0], _AUTO_CREATE)
+        settings = read_settings(self.connection, request)
+        creates = settings.get(_AUTO_CREATE)
+        if creates == "true":
+            text = f"does not exist; the brokers create it on first use ({_AUTO_CREATE}) with their default settings"
+            return self._finding("topic", Status.WARNING, text, f"to choose the number of partitions, {create}")
+        hint = "" if creates == "false" else f"; {_AUTO_CREATE} is not visible"
+        return self._finding("topic", Status.FAILED, f"does not exist{hint}", create)
+
+    def _to_be_created(self, new: NewTopicTarget) -> Finding:
+        """The controller's answer to the creation of the topic, which it only validates."""
+        topic = CreatableTopic(
+            name=new.name, num_partitions=new.partitions, replication_factor=new.replication_factor or BROKER_DEFAULT
+        )
+        timeout_ms = self.connection.timeout_ms
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=True)
+        answer = self.connection.client.request(
+            self.connection.controller, ApiKey.CREATE_TOPICS, lambda _: request, timeout_ms=timeout_ms
+        )
+        (result,) = answer.topics
+        if result.error_code == ErrorCode.NONE:
+            text = f"does not exist; the job creates it with {new.partitions} partitions"
+            return self._finding("topic", Status.OK, text)
+        text = f"does not exist and cannot be created: {error_for(result.error_code, result.error_message)}"
+        advice = "grant CREATE on the topic, correct topicPartitions or topicReplicationFactor, or create it beforehand"
+        return self._finding("topic", Status.FAILED, text, advice)
+
+    def _check_permissions(self) -> Sequence[Finding]:
+        operations = self._described.topic_authorized_operations
+        if self._described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return []
+        if operations == NO_AUTHORIZED_OPERATIONS:
+            text = "the brokers do not report permissions (KIP-430)"
+            return [self._finding("permissions", Status.WARNING, text, "nothing; a write may still be refused")]
+        lacking = [_NAMES[operation] for operation in self.operations if not operations & operation]
+        if lacking:
+            text = f"this principal lacks {' and '.join(lacking)}"
+            return [self._finding("permissions", Status.FAILED, text, self._grant(" and ".join(lacking)))]
+        granted = " and ".join(_NAMES[operation] for operation in self.operations)
+        return [self._finding("permissions", Status.OK, f"{granted} permitted")]
+
+    def _grant(self, operations: str) -> str:
+        flags = " ".join(f"--operation {name.title()}" for name in operations.split(" and "))
+        return f"grant {operations}: kafka-acls --add --allow-principal … {flags} --topic {self.topic}"
+
+    def _check_settings(self) -> Sequence[Finding]:
+        if self._described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return []
+        request = describe_topics_configs([self.topic])
+        self._settings = read_settings(self.connection, request)
+        if not self._settings:
+            return [self._finding("settings", Status.WARNING, "not visible", _NOT_VISIBLE)]
+        checks: Mapping[str, Callable[[str], Finding]] = {
+            MAX_MESSAGE_BYTES: self._check_size,
+            "compression.type": self._check_codec,
+            TIMESTAMP_TYPE: self._check_timestamps,
+            CLEANUP_POLICY: self._check_cleanup,
+        }
+        return [check(self._settings[name]) for name, check in checks.items() if name in self._settings]
+
+    def _check_size(self, value: str) -> Finding:
+        config = self.connection.config
+        ours, theirs, option = config.max_request_size_bytes, known_number(value), config.option("max.request.size")
+        if theirs is None:
+            text = f"{MAX_MESSAGE_BYTES}={value!r:.40} is not a number"
+            return self._finding("record size", Status.WARNING, text, "ask the cluster's administrator to correct it")
+        text = f"columns key, value and headers: {MAX_MESSAGE_BYTES}={theirs}, {option}={ours}"
+        if ours <= theirs:
+            return self._finding("record size", Status.OK, text)
+        status = Status.FAILED if self.connection.is_given("max.request.size") else Status.WARNING
+        advice = (
+            f"the brokers refuse records over {theirs} bytes: raise the topic's max.message.bytes (kafkalite topics "
+            f"alter {self.topic} --config max.message.bytes={ours}), or lower {option} to {theirs}"
+        )
+        return self._finding("record size", status, text, advice)
+
+    def _check_codec(self, value: str) -> Finding:
+        config = self.connection.config
+        ours, option = config.compression_type, config.option("compression.type")
+        text = f"compression.type={value}, {option}={ours}"
+        if value in ("producer", ours) or (value, ours) == ("uncompressed", "none"):
+            return self._finding("codec", Status.OK, text)
+        codec = "none" if value == "uncompressed" else value
+        advice = f"the brokers compress every batch again; set {option}={codec} to spare them the work"
+        return self._finding("codec", Status.WARNING, text, advice)
+
+    def _check_timestamps(self, value: str) -> Finding:
+        text = f"column timestamp: {TIMESTAMP_TYPE}={value}"
+        if value == "LogAppendTime":
+            text += ": the brokers replace the timestamps of records by the time of the write"
+        limits = TopicLimits.of(self._settings)
+        for side, limit in (("before", limits.before), ("after", limits.after)):
+            if limit is not None:
+                text += f", at most {limit.most_ms} ms {side} the time of the write ({limit.setting})"
+        return self._finding("timestamps", Status.OK, text)
+
+    def _check_cleanup(self, value: str) -> Finding:
+        if "compact" in value:
+            advice = "make sure that every row has a key; the brokers refuse records without one"
+            return self._finding("cleanup", Status.WARNING, f"column key: {CLEANUP_POLICY}={value}", advice)
+        return self._finding("cleanup", Status.OK, f"{CLEANUP_POLICY}={value}")
+
+    def _check_replicas(self) -> Sequence[Finding]:
+        least = known_number(self._settings.get("min.insync.replicas"))
+        if least is None or self.connection.config.acks_code != -1:
+            return []
+        short = [partition for partition in self._described.partitions if len(partition.isr_nodes) < least]
+        if short:
+            text = (
+                f"{len(short)} partitions have fewer in-sync replicas than min.insync.replicas={least}, such as "
+                f"{short[0].partition_index} with {len(short[0].isr_nodes)}"
+            )
+            return [self._finding("replicas", Status.FAILED, text, "start the brokers that have their replicas")]
+        return [self._finding("replicas", Status.OK, f"min.insync.replicas={least} in sync")]
+
+    def _finding(self, step: str, status: Status, found: str, what_to_do: str = "") -> Finding:
+        return Finding(step, self.topic, status, found, what_to_do)
+
 
 VERSIONS: Final = "API versions"
 TRANSACTIONS: Final = "transactions"
@@ -66,6 +264,22 @@ _UPGRADE: Final = (
     "write at least once; or upgrade to Apache Kafka 3.6 or newer, or to a service that offers its transactions"
 )
 
+_LOG: Final = "look into the broker's log"
+_SWITCH_ON: Final = (
+    f"set it to true: kafka-configs --alter --entity-type brokers --entity-default --add-config {SETTING}=true"
+)
+#: Whether a broker verifies transactions, in the words of a finding, and what to do.
+_VERIFIED: Final[Mapping[Verification, tuple[Status, str, str]]] = {
+    Verification.VERIFIES: (Status.OK, "verifies transactions (KIP-890)", ""),
+    Verification.MAY_VERIFY: (
+        Status.WARNING,
+        f"{SETTING} is not visible",
+        "grant DESCRIBE_CONFIGS on the cluster to have it checked",
+    ),
+    Verification.SWITCHED_OFF: (Status.FAILED, f"{SETTING} is false", _SWITCH_ON),
+    Verification.TOO_OLD: (Status.FAILED, "does not verify transactions (KIP-890)", _UPGRADE),
+}
+
 #: From the next version on, describing a group that does not exist is an error.
 _DESCRIBE_GROUPS_MAX_VERSION: Final = 5
 #: No producer has this id.
@@ -85,18 +299,22 @@ def versions_step(connection: ConnectionSteps, *, exactly_once: bool) -> Step:
             needed += _IDEMPOTENT
         if exactly_once:
             needed += _EXACTLY_ONCE
-        nodes = connection.nodes
-        requests = [(node, VERSIONS_REQUEST) for node in nodes]
-        answers = connection.client.request_all(requests, timeout_ms=connection.timeout_ms)
-        return [_versions_of(node, answer, needed) for node, answer in zip(nodes, answers, strict=True)]
+        return [_versions_of(node, answer, needed) for node, answer in _answers(connection, VERSIONS_REQUEST).items()]
 
     return Step(VERSIONS, BROKERS, run, (CLUSTER,))
+
+
+def _answers(connection: ConnectionSteps, request: RequestSpec) -> dict[Node, Struct | ApiError]:
+    """The answer of each broker that can be reached, or the error in its place."""
+    nodes = connection.nodes
+    answers = connection.client.request_all([(node, request) for node in nodes], timeout_ms=connection.timeout_ms)
+    return dict(zip(nodes, answers, strict=True))
 
 
 def _versions_of(node: Node, answer: Struct | ApiError, needed: Sequence[ApiKey]) -> Finding:
     subject = _name(node)
     if isinstance(answer, ApiError):
-        return Finding(VERSIONS, subject, Status.FAILED, str(answer), "look into the broker's log")
+        return Finding(VERSIONS, subject, Status.FAILED, str(answer), _LOG)
     assert isinstance(answer, ApiVersionsResponse)
     theirs = NodeApiVersions.of(answer)
     chosen: list[str] = []
@@ -106,14 +324,12 @@ def _versions_of(node: Node, answer: Struct | ApiError, needed: Sequence[ApiKey]
             chosen.append(f"{api_key.name} {theirs.latest_usable_version(api_key)}")
         except UnsupportedVersionError as error:
             missing.append((api_key, str(error)))
-    if missing:
-        first, text = missing[0]
-        problem, _, advice = text.rpartition("; ")
-        if first in _EXACTLY_ONCE:
-            advice = _UPGRADE
-        more = f" ({len(missing) - 1} more APIs are missing)" if len(missing) > 1 else ""
-        return Finding(VERSIONS, subject, Status.FAILED, problem + more, advice)
-    return Finding(VERSIONS, subject, Status.OK, ", ".join(chosen))
+    if not missing:
+        return Finding(VERSIONS, subject, Status.OK, ", ".join(chosen))
+    first, text = missing[0]
+    problem, _, advice = text.rpartition("; ")
+    more = f" ({len(missing) - 1} more APIs are missing)" if len(missing) > 1 else ""
+    return Finding(VERSIONS, subject, Status.FAILED, problem + more, _UPGRADE if first in _EXACTLY_ONCE else advice)
 
 
 class ExactlyOnceSteps:
@@ -137,26 +353,29 @@ class ExactlyOnceSteps:
             Step("group coordinator", name, self._find_group_coordinator, (GROUP,)),
         ]
 
-    # --- transactions ------------------------------------------------------------------------------------------------
-
     def _verify_transactions(self) -> Sequence[Finding]:
         connection = self._connection
         answers = versions_and_setting(connection.client, connection.nodes, connection.timeout_ms, SETTING)
-        return [_verification(node, verification_of(*pair)) for node, pair in answers.items()]
+        findings = []
+        for node, pair in answers.items():
+            answer = verification_of(*pair)
+            judged = (Status.FAILED, answer, _LOG) if isinstance(answer, str) else _VERIFIED[answer]
+            findings.append(Finding(TRANSACTIONS, _name(node), *judged))
+        return findings
 
     def _check_timeout(self) -> Sequence[Finding]:
-        given_ms = self._target.transaction_timeout_ms
-        if given_ms is None:
+        timeout_ms = self._target.transaction_timeout_ms
+        if timeout_ms is None:
             return []
         name = "transaction.max.timeout.ms"
         request = describe_broker_config(self._connection.nodes[0], name)
         most = known_number(read_settings(self._connection, request).get(name))
         option = self._connection.config.option("transaction.timeout.ms")
-        if most is not None and given_ms > most:
-            text = f"{option}={given_ms} is more than the brokers' {name}={most}"
+        if most is not None and timeout_ms > most:
+            text = f"{option}={timeout_ms} is more than the brokers' {name}={most}"
             return [Finding("time-out", option, Status.FAILED, text, "lower the former, or raise the latter")]
         allowed = "a time that is not visible" if most is None else most
-        return [Finding("time-out", option, Status.OK, f"{given_ms} ms; the brokers allow {allowed}")]
+        return [Finding("time-out", option, Status.OK, f"{timeout_ms} ms; the brokers allow {allowed}")]
 
     def _check_two_phase(self) -> Sequence[Finding]:
         """Whether all brokers offer two-phase commit, which only matters if the job asks for it. The permission is not
@@ -170,8 +389,6 @@ class ExactlyOnceSteps:
         if not self._target.two_phase:
             return [Finding(_TWO_PHASE, "all brokers", Status.OK, f"{text}, and not asked for")]
         return [Finding(_TWO_PHASE, "all brokers", Status.FAILED, text, TWO_PHASE_NEEDS)]
-
-    # --- transactional ids -------------------------------------------------------------------------------------------
 
     def _try_ids(self) -> Sequence[Finding]:
         node = self._connection.nodes[0]
@@ -202,8 +419,6 @@ class ExactlyOnceSteps:
         codes = self._codes(spec, DescribeTransactionsResponse, lambda answer: answer.transaction_states[0].error_code)
         return [self._coordinator("transaction coordinator", TRANSACTIONAL_IDS, codes)]
 
-    # --- the group ---------------------------------------------------------------------------------------------------
-
     def _try_group(self) -> Sequence[Finding]:
         node, name = self._connection.nodes[0], self._target.name
         request = HeartbeatRequest(group_id=name, generation_id=-1, member_id=f"{name}-check")
@@ -221,19 +436,14 @@ class ExactlyOnceSteps:
         codes = self._codes(spec, DescribeGroupsResponse, lambda answer: only_one(answer.groups).error_code)
         return [self._coordinator("group coordinator", GROUP, codes)]
 
-    # --- how ---------------------------------------------------------------------------------------------------------
-
     def _ask(self, node: Node, api_key: ApiKey, body: RequestBody[A]) -> A:
         spec = RequestSpec(api_key, lambda _: body)
         return cast(A, self._connection.client.ask(node, spec, timeout_ms=self._connection.timeout_ms))
 
     def _codes(self, spec: RequestSpec, kind: type[A], code: Callable[[A], int]) -> dict[Node, ErrorCode]:
         """The error code in the answer of each broker to *spec*; an unanswered request has the code of its error."""
-        nodes = self._connection.nodes
-        requests = [(node, spec) for node in nodes]
-        answers = self._connection.client.request_all(requests, timeout_ms=self._connection.timeout_ms)
         codes: dict[Node, ErrorCode] = {}
-        for node, answer in zip(nodes, answers, strict=True):
+        for node, answer in _answers(self._connection, spec).items():
             if isinstance(answer, ApiError):
                 codes[node] = answer.code
             else:
@@ -256,50 +466,26 @@ class ExactlyOnceSteps:
         for node, code in codes.items():
             if code not in elsewhere and code is not ErrorCode.NETWORK_EXCEPTION:
                 return Finding(step, name, Status.OK, _name(node))
-        return self._no_coordinator(step, what)
-
-    def _no_coordinator(self, step: str, what: str) -> Finding:
-        topic = INTERNAL_TOPICS[what]
-        metadata = self._connection.metadata
+        topic, metadata = INTERNAL_TOPICS[what], self._connection.metadata
         if len(self._connection.nodes) < len(metadata.brokers):
             text = "it is not one of the brokers that can be reached"
-            return Finding(step, self._target.name, Status.FAILED, text, "make all brokers reachable")
-        if any(each.name == topic and each.error_code == ErrorCode.NONE for each in metadata.topics):
+            return Finding(step, name, Status.FAILED, text, "make all brokers reachable")
+        if any(described.name == topic and described.error_code == ErrorCode.NONE for described in metadata.topics):
             text = f"no broker is the coordinator, because a partition of {topic} has no leader"
-            return Finding(step, self._target.name, Status.FAILED, text, "start the brokers that have its replicas")
+            return Finding(step, name, Status.FAILED, text, "start the brokers that have its replicas")
         advice = (
             f"nothing, if no client of this cluster has used it yet: the first one makes the brokers create {topic}, "
             "which needs as many brokers as its replication factor; otherwise check that all its partitions have a "
             "leader"
         )
-        return Finding(step, self._target.name, Status.WARNING, "no broker is the coordinator yet", advice)
-
-
-def _verification(node: Node, finding: Answer) -> Finding:
-    subject = _name(node)
-    match finding:
-        case Verification.VERIFIES:
-            return Finding(TRANSACTIONS, subject, Status.OK, "verifies transactions (KIP-890)")
-        case Verification.MAY_VERIFY:
-            advice = "grant DESCRIBE_CONFIGS on the cluster to have it checked"
-            return Finding(TRANSACTIONS, subject, Status.WARNING, f"{SETTING} is not visible", advice)
-        case Verification.SWITCHED_OFF:
-            advice = (
-                f"set it to true: kafka-configs --alter --entity-type brokers --entity-default --add-config "
-                f"{SETTING}=true"
-            )
-            return Finding(TRANSACTIONS, subject, Status.FAILED, f"{SETTING} is false", advice)
-        case Verification.TOO_OLD:
-            return Finding(TRANSACTIONS, subject, Status.FAILED, "does not verify transactions (KIP-890)", _UPGRADE)
-        case str(cause):
-            return Finding(TRANSACTIONS, subject, Status.FAILED, cause, "look into the broker's log")
+        return Finding(step, name, Status.WARNING, "no broker is the coordinator yet", advice)
 
 
 def _offers_two_phase(versions: Struct | ApiError, setting: Struct | ApiError) -> bool:
     """Whether a broker offers two-phase commit, as far as it can be seen: the setting may be hidden."""
     if not isinstance(versions, ApiVersionsResponse):
         return False
-    highest = {each.api_key: each.max_version for each in versions.api_keys}
+    highest = {api.api_key: api.max_version for api in versions.api_keys}
     if highest.get(ApiKey.INIT_PRODUCER_ID, -1) < TWO_PHASE_VERSION:
         return False
     if not isinstance(setting, DescribeConfigsResponse):

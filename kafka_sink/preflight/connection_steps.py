@@ -9,7 +9,8 @@ are only tried where the port answers. The client that the steps leave behind as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
@@ -27,8 +28,7 @@ from kafka_sink.network.channel.selectable import ChannelState, Disconnect, caus
 from kafka_sink.network.polling.selector import KSelector
 from kafka_sink.network.transport.resolver import SocketAddress, resolve
 from kafka_sink.network.transport.transport import OS_DEFAULT_BUFFER
-from kafka_sink.preflight.findings import DependsOnError, Finding, Status, Step, known
-from kafka_sink.preflight.target import CheckTarget
+from kafka_sink.preflight.findings import CheckTarget, DependsOnError, Finding, Status, Step, required
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.protocol.api_key import ApiKey
@@ -38,7 +38,6 @@ from kafka_sink.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from kafka_sink.protocol.schema import Struct
 
 #: Host and port.
 Endpoint: TypeAlias = tuple[str, int]
@@ -77,53 +76,30 @@ def connect_all(
 ) -> dict[str, Disconnect | None]:
     """Connect to all *addresses* at the same time, as far as the protocol of *builder* goes. The outcome of each: None
     if the connection is ready for requests."""
-    selector = KSelector(builder, clock)
-    try:
-        return _Attempts(selector, clock).outcomes(addresses, timeout_ms)
-    finally:
-        selector.close()
-
-
-class _Attempts:
-    """Connection attempts that share a selector and a deadline."""
-
-    def __init__(self, selector: KSelector, clock: Clock) -> None:
-        self._selector = selector
-        self._clock = clock
-        self._outcomes: dict[str, Disconnect | None] = {}
-        self._established: set[str] = set()
-
-    def outcomes(self, addresses: Mapping[str, SocketAddress], timeout_ms: int) -> dict[str, Disconnect | None]:
+    outcomes: dict[str, Disconnect | None] = {}
+    established: set[str] = set()
+    with closing(KSelector(builder, clock)) as selector:
         for name, address in addresses.items():
-            self._begin(name, address)
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        while pending := [name for name in addresses if name not in self._outcomes]:
-            left_ms = deadline_ms - self._clock.monotonic_ms()
+            try:
+                selector.connect(name, address, OS_DEFAULT_BUFFER, OS_DEFAULT_BUFFER)
+            except OSError as error:
+                outcomes[name] = Disconnect(ChannelState.NOT_CONNECTED, cause_of(error))
+        deadline_ms = clock.monotonic_ms() + timeout_ms
+        while pending := [name for name in addresses if name not in outcomes]:
+            left_ms = deadline_ms - clock.monotonic_ms()
             if left_ms <= 0:
-                self._outcomes |= {name: self._timed_out(name, timeout_ms) for name in pending}
+                for name in pending:
+                    state = ChannelState.AUTHENTICATE if name in established else ChannelState.NOT_CONNECTED
+                    outcomes[name] = Disconnect(state, f"no answer within {timeout_ms} ms")
                 break
-            self._selector.poll(left_ms)
-            self._take(pending)
-        return {name: self._outcomes[name] for name in addresses}
-
-    def _begin(self, name: str, address: SocketAddress) -> None:
-        try:
-            self._selector.connect(name, address, OS_DEFAULT_BUFFER, OS_DEFAULT_BUFFER)
-        except OSError as error:
-            self._outcomes[name] = Disconnect(ChannelState.NOT_CONNECTED, cause_of(error))
-
-    def _take(self, pending: list[str]) -> None:
-        self._established.update(self._selector.connected)
-        self._outcomes.update(self._selector.disconnected)
-        for name in pending:
-            if name not in self._outcomes and self._selector.can_send(name):
-                self._outcomes[name] = None
-                self._selector.close_connection(name)
-
-    def _timed_out(self, name: str, timeout_ms: int) -> Disconnect:
-        is_established = name in self._established
-        state = ChannelState.AUTHENTICATE if is_established else ChannelState.NOT_CONNECTED
-        return Disconnect(state, f"no answer within {timeout_ms} ms")
+            selector.poll(left_ms)
+            established.update(selector.connected)
+            outcomes.update(selector.disconnected)
+            for name in pending:
+                if name not in outcomes and selector.can_send(name):
+                    outcomes[name] = None
+                    selector.close_connection(name)
+    return outcomes
 
 
 @dataclass(frozen=True)
@@ -137,40 +113,50 @@ class Named:
     if_unreachable: str
 
 
+@dataclass
 class Reachability:
     """Tries addresses with the security protocol of *config*, whose channels *builder* makes. Each step of all
     addresses together takes at most *timeout_ms*."""
 
-    def __init__(self, config: ClientConfig, builder: ChannelBuilder, timeout_ms: int, clock: Clock) -> None:
-        self._config = config
-        self._builder = builder
-        self._timeout_ms = timeout_ms
-        self._clock = clock
-        self._tried: dict[Endpoint, Sequence[Finding]] = {}
+    config: ClientConfig
+    builder: ChannelBuilder
+    timeout_ms: int
+    clock: Clock
+    _tried: dict[Endpoint, Sequence[Finding]] = field(default_factory=dict, init=False)
 
     def findings(self, addresses: Sequence[Named]) -> dict[str, Sequence[Finding]]:
         """The findings of each of *addresses*, by subject; the last one is OK only if the address can be used. An
         endpoint that was tried before is not tried again."""
-        unknown = {each.endpoint: each for each in addresses if each.endpoint not in self._tried}
-        self._tried |= self._try(unknown)
-        return {each.subject: [_for(each, finding) for finding in self._tried[each.endpoint]] for each in addresses}
+        self._tried |= self._try([named.endpoint for named in addresses if named.endpoint not in self._tried])
+        return {
+            named.subject: [_about(named, finding) for finding in self._tried[named.endpoint]] for named in addresses
+        }
 
-    def _try(self, addresses: Mapping[Endpoint, Named]) -> dict[Endpoint, Sequence[Finding]]:
+    def _try(self, endpoints: Sequence[Endpoint]) -> dict[Endpoint, list[Finding]]:
         resolved: dict[Endpoint, list[SocketAddress]] = {}
         findings: dict[Endpoint, list[Finding]] = {}
-        for endpoint, named in addresses.items():
+        for endpoint in dict.fromkeys(endpoints):
             try:
-                resolved[endpoint] = resolve_within(*endpoint, self._timeout_ms)
+                resolved[endpoint] = resolve_within(*endpoint, self.timeout_ms)
                 hosts = ", ".join(dict.fromkeys(address.host for address in resolved[endpoint]))
-                findings[endpoint] = [Finding(NAME, named.subject, Status.OK, hosts)]
+                findings[endpoint] = [Finding(NAME, "", Status.OK, hosts)]
             except OSError as error:
-                findings[endpoint] = [Finding(NAME, named.subject, Status.FAILED, str(error), named.if_unresolved)]
+                findings[endpoint] = [Finding(NAME, "", Status.FAILED, str(error))]
+        protocol = self.config.security_protocol
         answering = self._try_ports(resolved, findings)
-        if self._config.security_protocol != PLAINTEXT:
-            self._try_security(answering, findings)
-        for endpoint, named in addresses.items():
-            findings[endpoint] += self._untried(findings[endpoint], named)
-        return {endpoint: tuple(each) for endpoint, each in findings.items()}
+        if protocol != PLAINTEXT:
+            addresses = {_id(endpoint, address): address for endpoint, address in answering.items()}
+            outcomes = self._connect(addresses, self.builder)
+            for endpoint, address in answering.items():
+                findings[endpoint].append(self._security(outcomes[_id(endpoint, address)]))
+        steps = [NAME, PORT] if protocol == PLAINTEXT else [NAME, PORT, _AGREED[protocol]]
+        for of_endpoint in findings.values():
+            failed = [finding.step for finding in of_endpoint if finding.status is Status.FAILED]
+            of_endpoint += [
+                Finding(step, "", Status.NOT_TRIED, f"needs: {failed[0]}")
+                for step in (steps[len(of_endpoint) :] if failed else ())
+            ]
+        return findings
 
     def _try_ports(
         self, resolved: Mapping[Endpoint, list[SocketAddress]], findings: dict[Endpoint, list[Finding]]
@@ -182,9 +168,9 @@ class Reachability:
         )
         answering: dict[Endpoint, SocketAddress] = {}
         for endpoint, addresses in resolved.items():
-            usable = [address for address in addresses if outcomes[_id(endpoint, address)] is None]
-            silent = {str(address): outcomes[_id(endpoint, address)] for address in addresses if address not in usable}
-            text = "; ".join(f"{name}: {lost.cause}" for name, lost in silent.items() if lost is not None)
+            lost = {address: outcomes[_id(endpoint, address)] for address in addresses}
+            text = "; ".join(f"{address}: {cause.cause}" for address, cause in lost.items() if cause is not None)
+            usable = [address for address in addresses if lost[address] is None]
             if usable:
                 answering[endpoint] = usable[0]
                 findings[endpoint].append(Finding(PORT, "", Status.OK, f"answers, but {text}" if text else "answers"))
@@ -192,63 +178,38 @@ class Reachability:
                 findings[endpoint].append(Finding(PORT, "", Status.FAILED, text))
         return answering
 
-    def _try_security(
-        self, answering: Mapping[Endpoint, SocketAddress], findings: dict[Endpoint, list[Finding]]
-    ) -> None:
-        outcomes = self._connect(
-            {_id(endpoint, address): address for endpoint, address in answering.items()}, self._builder
-        )
-        for endpoint, address in answering.items():
-            lost = outcomes[_id(endpoint, address)]
-            findings[endpoint].append(self._agreed() if lost is None else self._disagreed(lost))
-
     def _connect(self, addresses: Mapping[str, SocketAddress], builder: ChannelBuilder) -> dict[str, Disconnect | None]:
-        return connect_all(addresses, builder, self._timeout_ms, self._clock) if addresses else {}
+        return connect_all(addresses, builder, self.timeout_ms, self.clock) if addresses else {}
 
-    def _agreed(self) -> Finding:
-        protocol = self._config.security_protocol
-        mechanism = f" with {self._config.sasl_mechanism}" if protocol in (SASL_PLAINTEXT, SASL_SSL) else ""
-        return Finding(_AGREED[protocol], "", Status.OK, f"{protocol}{mechanism} accepted")
-
-    def _disagreed(self, lost: Disconnect) -> Finding:
-        protocol, error = self._config.security_protocol, lost.authentication_error
+    def _security(self, lost: Disconnect | None) -> Finding:
+        """The finding about TLS and SASL where a connection is ready, or was *lost*."""
+        config, protocol = self.config, self.config.security_protocol
+        if lost is None:
+            mechanism = f" with {config.sasl_mechanism}" if protocol in (SASL_PLAINTEXT, SASL_SSL) else ""
+            return Finding(_AGREED[protocol], "", Status.OK, f"{protocol}{mechanism} accepted")
+        error = lost.authentication_error
+        other_protocol = (
+            f"check that {config.option('security.protocol')}={protocol} is the protocol of this port's listener"
+        )
         if isinstance(error, SslAuthenticationError):
             problem, _, advice = str(error).removeprefix(_OF_TLS).partition(": ")
-            return Finding(TLS, "", Status.FAILED, problem, advice or self._other_protocol())
+            return Finding(TLS, "", Status.FAILED, problem, advice or other_protocol)
         if error is not None:
-            return Finding(SASL, "", Status.FAILED, str(error), self._of_credentials())
+            mechanism = config.sasl_mechanism
+            if mechanism == OAUTHBEARER and is_of_aws(config):
+                mechanism = AWS_MSK_IAM
+            advice = MECHANISMS[mechanism].advice.format(prefix=config.option_prefix)
+            return Finding(SASL, "", Status.FAILED, str(error), advice)
         stage = TLS if protocol in (SSL, SASL_SSL) else SASL
-        return Finding(stage, "", Status.FAILED, f"no agreement: {lost.cause}", self._other_protocol())
-
-    def _of_credentials(self) -> str:
-        """The remedy if the credentials were refused."""
-        config, mechanism = self._config, self._config.sasl_mechanism
-        if mechanism == OAUTHBEARER and is_of_aws(config):
-            mechanism = AWS_MSK_IAM
-        return MECHANISMS[mechanism].advice.format(prefix=config.option_prefix)
-
-    def _other_protocol(self) -> str:
-        return (
-            f"check that {self._config.option('security.protocol')}={self._config.security_protocol} is the protocol "
-            "of this port's listener"
-        )
-
-    def _untried(self, findings: Sequence[Finding], named: Named) -> list[Finding]:
-        """The steps that were not tried, because an earlier one failed."""
-        steps = [NAME, PORT]
-        if self._config.security_protocol != PLAINTEXT:
-            steps.append(_AGREED[self._config.security_protocol])
-        failed = [finding.step for finding in findings if finding.status is Status.FAILED]
-        if not failed:
-            return []
-        return [Finding(step, "", Status.NOT_TRIED, f"needs: {failed[0]}") for step in steps[len(findings) :]]
+        return Finding(stage, "", Status.FAILED, f"no agreement: {lost.cause}", other_protocol)
 
 
-def _for(named: Named, finding: Finding) -> Finding:
-    advice = finding.what_to_do
+def _about(named: Named, finding: Finding) -> Finding:
+    """The *finding* of an endpoint as that of *named*, with what to do about it."""
     if finding.status is Status.FAILED and finding.step in (NAME, PORT):
         advice = named.if_unresolved if finding.step == NAME else named.if_unreachable
-    return Finding(finding.step, named.subject, finding.status, finding.found, advice)
+        return replace(finding, subject=named.subject, what_to_do=advice)
+    return replace(finding, subject=named.subject)
 
 
 def _id(endpoint: Endpoint, address: SocketAddress) -> str:
@@ -260,30 +221,26 @@ BOOTSTRAP: Final = "bootstrap servers"
 CLUSTER: Final = "cluster"
 BROKERS: Final = "brokers"
 
-#: Answers from this version on say what the principal may do (KIP-430).
-
 CLIENT_ID: Final = "kafkalite-check"
 
 
+@dataclass
 class ConnectionSteps:
     """The steps, and what they have found: the configuration, a client, the metadata, and the brokers that can be
-    reached. Close it at the end."""
+    reached. *topics* are asked about together with the brokers. Close it at the end."""
 
-    def __init__(self, target: CheckTarget, topics: Sequence[str], clock: Clock) -> None:
-        """*topics* are asked about together with the brokers."""
-        self._target = target
-        self._topics = topics
-        self._clock = clock
-        self._config: ProducerConfig | None = None
-        self._builder: ChannelBuilder | None = None
-        self._reachability: Reachability | None = None
-        self._usable: list[Endpoint] = []
-        self._client: BlockingClient | None = None
-        self._metadata: MetadataResponse | None = None
-        self._nodes: list[Node] = []
+    target: CheckTarget
+    topics: Sequence[str]
+    clock: Clock
+    _config: ProducerConfig | None = field(default=None, init=False)
+    _reachability: Reachability | None = field(default=None, init=False)
+    _usable: list[Endpoint] = field(default_factory=list, init=False)
+    _client: BlockingClient | None = field(default=None, init=False)
+    _metadata: MetadataResponse | None = field(default=None, init=False)
+    _nodes: list[Node] = field(default_factory=list, init=False)
 
     def steps(self) -> list[Step]:
-        servers = self._target.properties.get("bootstrap.servers", "")
+        servers = self.target.properties.get("bootstrap.servers", "")
         return [
             Step(OPTIONS, "all", self._read_options),
             Step(BOOTSTRAP, str(servers), self._try_bootstrap_servers, (OPTIONS,)),
@@ -294,11 +251,11 @@ class ConnectionSteps:
     @property
     def config(self) -> ProducerConfig:
         """:raises DependsOnError: if the options are invalid."""
-        return known(self._config, OPTIONS)
+        return required(self._config, OPTIONS)
 
     def is_given(self, name: str) -> bool:
         """Whether the user has set the property *name*."""
-        return name in self._target.properties
+        return name in self.target.properties
 
     @property
     def timeout_ms(self) -> int:
@@ -308,12 +265,12 @@ class ConnectionSteps:
     @property
     def client(self) -> BlockingClient:
         """:raises DependsOnError: if no bootstrap server can be used."""
-        return known(self._client, BOOTSTRAP)
+        return required(self._client, BOOTSTRAP)
 
     @property
     def metadata(self) -> MetadataResponse:
         """:raises DependsOnError: if no broker has answered."""
-        return known(self._metadata, CLUSTER)
+        return required(self._metadata, CLUSTER)
 
     @property
     def nodes(self) -> list[Node]:
@@ -321,7 +278,7 @@ class ConnectionSteps:
 
         :raises DependsOnError: if there is none.
         """
-        return known(self._nodes or None, BROKERS)
+        return required(self._nodes or None, BROKERS)
 
     @property
     def controller(self) -> Node:
@@ -338,7 +295,7 @@ class ConnectionSteps:
             self._client.close()
 
     def _read_options(self) -> Sequence[Finding]:
-        target = self._target
+        target = self.target
         config = c.parse(
             ProducerConfig,
             target.properties,
@@ -347,9 +304,9 @@ class ConnectionSteps:
         )
         config = replace(config, option_prefix=target.option_prefix)
         config = producer_config.reconcile(config, frozenset(target.properties), prefix=target.option_prefix)
-        self._builder = create_channel_builder(config, self._clock, CLIENT_ID)
+        builder = create_channel_builder(config, self.clock, CLIENT_ID)
         self._config = config
-        self._reachability = Reachability(config, self._builder, self.timeout_ms, self._clock)
+        self._reachability = Reachability(config, builder, self.timeout_ms, self.clock)
         return [Finding(OPTIONS, "all", Status.OK, f"{config.option('security.protocol')}={config.security_protocol}")]
 
     def _try_bootstrap_servers(self) -> Sequence[Finding]:
@@ -364,47 +321,47 @@ class ConnectionSteps:
             )
             for host, port in endpoints
         ]
-        by_subject = known(self._reachability, OPTIONS).findings(named)
-        self._usable = [each.endpoint for each in named if by_subject[each.subject][-1].status is Status.OK]
-        findings = [finding for each in by_subject.values() for finding in each]
-        return [_as_warning(finding) for finding in findings] if self._usable else findings
+        by_subject = required(self._reachability, OPTIONS).findings(named)
+        self._usable = [address.endpoint for address in named if by_subject[address.subject][-1].status is Status.OK]
+        findings = [finding for of_address in by_subject.values() for finding in of_address]
+        return [finding.as_warning() for finding in findings] if self._usable else findings
 
     def _ask_for_metadata(self) -> Sequence[Finding]:
         if not self._usable:
             raise DependsOnError(BOOTSTRAP)
-        config = replace(self.config, bootstrap_servers=tuple(host_and_port(*each) for each in self._usable))
-        self._client = BlockingClient(config, client_id=CLIENT_ID, timeout_ms=self.timeout_ms, clock=self._clock)
+        config = replace(self.config, bootstrap_servers=tuple(host_and_port(*endpoint) for endpoint in self._usable))
+        self._client = BlockingClient(config, client_id=CLIENT_ID, timeout_ms=self.timeout_ms, clock=self.clock)
         failures: list[Finding] = []
+        protocol = f"{config.option('security.protocol')}={config.security_protocol}"
+        request = RequestSpec(
+            ApiKey.METADATA,
+            lambda version: MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in self.topics],
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=version >= FIRST_WITH_OPERATIONS,
+            ),
+        )
         for number, endpoint in enumerate(self._usable, 1):
             try:
-                answer = self._client.ask(Node(-number, *endpoint), RequestSpec(ApiKey.METADATA, self._request))
+                answer = self._client.ask(Node(-number, *endpoint), request)
             except ApiError as error:
-                failures.append(self._refused(endpoint, error))
+                advice = "check that this is the port of a Kafka broker, and look into the broker's log"
+                if isinstance(error, DisconnectError):
+                    advice = (
+                        f"the broker does not accept requests here: check that {protocol} is the protocol of this port"
+                    )
+                subject = f"metadata from {host_and_port(*endpoint)}"
+                failures.append(Finding(CLUSTER, subject, Status.FAILED, str(error), advice))
                 continue
             assert isinstance(answer, MetadataResponse)
             self._metadata = answer
             count = len(answer.brokers)
             text = f"cluster {answer.cluster_id or 'without id'} has {count} broker{'s' if count != 1 else ''}"
-            return [*map(_as_warning, failures), Finding(CLUSTER, "metadata", Status.OK, text)]
+            return [*map(Finding.as_warning, failures), Finding(CLUSTER, "metadata", Status.OK, text)]
         return failures
 
-    def _request(self, version: int) -> Struct:
-        return MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in self._topics],
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=version >= FIRST_WITH_OPERATIONS,
-        )
-
-    def _refused(self, endpoint: Endpoint, error: ApiError) -> Finding:
-        protocol = f"{self.config.option('security.protocol')}={self.config.security_protocol}"
-        if isinstance(error, DisconnectError):
-            advice = f"the broker does not accept requests here: check that {protocol} is the protocol of this port"
-        else:
-            advice = "check that this is the port of a Kafka broker, and look into the broker's log"
-        return Finding(CLUSTER, f"metadata from {host_and_port(*endpoint)}", Status.FAILED, str(error), advice)
-
     def _try_brokers(self) -> Sequence[Finding]:
-        nodes = [Node(each.node_id, each.host, each.port) for each in self.metadata.brokers]
+        nodes = [Node(broker.node_id, broker.host, broker.port) for broker in self.metadata.brokers]
         named = {
             node: Named(
                 f"broker {node.id} at {host_and_port(node.host, node.port)}",
@@ -416,25 +373,14 @@ class ConnectionSteps:
             )
             for node in sorted(nodes, key=lambda node: node.id)
         }
-        by_subject = known(self._reachability, OPTIONS).findings(list(named.values()))
+        by_subject = required(self._reachability, OPTIONS).findings(list(named.values()))
         findings: list[Finding] = []
-        for node, each in named.items():
-            of_broker = by_subject[each.subject]
+        for node, address in named.items():
+            of_broker = by_subject[address.subject]
             if of_broker[-1].status is Status.OK:
                 self._nodes.append(node)
-                findings.append(_summary(of_broker))
+                text = ", ".join(f"{finding.step}: {finding.found}" for finding in of_broker)
+                findings.append(Finding("broker", address.subject, Status.OK, text))
             else:
                 findings += of_broker
         return findings
-
-
-def _as_warning(finding: Finding) -> Finding:
-    """A failure of one address where another one can be used instead."""
-    is_bad = finding.status in (Status.FAILED, Status.NOT_TRIED)
-    return replace(finding, status=Status.WARNING) if is_bad else finding
-
-
-def _summary(findings: Sequence[Finding]) -> Finding:
-    """One finding for a broker that can be used."""
-    text = ", ".join(f"{each.step}: {each.found}" for each in findings)
-    return Finding("broker", findings[0].subject, Status.OK, text)

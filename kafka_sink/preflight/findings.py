@@ -1,19 +1,25 @@
-"""The steps of a check, run in order, and their result: a finding for each thing that was tried, and the table of all.
+"""What a check is about, its steps, run in order, and their result: a finding for each thing that was tried.
 
-A step that depends on a failed one is not tried. Errors of the cluster and of the configuration become findings. They
-are plain values, which travel from executors to the driver as text. No finding contains a password, a token or a
-private key, because findings are made of addresses, names and the error texts of the client, which contain none either.
+The target is the options of a job, its topics, its name if it writes exactly once, and the permissions that it needs:
+the table of docs/permissions.md. A step that depends on a failed one is not tried. Errors of the cluster and of the
+configuration become findings.
+
+All are plain values: the target is pickled to an executor, and findings travel from there as text. No finding contains
+a password, a token or a private key, because findings are made of addresses, names and the error texts of the client,
+which contain none either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from kafka_sink.common.acl import AclOperation, PatternType, ResourceType
 from kafka_sink.common.errors import ApiError, ConfigError
 from kafka_sink.common.text import html_table, printable
+from kafka_sink.formats.schema_text import SchemaText
 
 
 class Status(Enum):
@@ -36,6 +42,11 @@ class Finding:
     found: str
     what_to_do: str = ""
     place: str = ""
+
+    def as_warning(self) -> Finding:
+        """The failure of one address where another one can be used instead."""
+        is_bad = self.status in (Status.FAILED, Status.NOT_TRIED)
+        return replace(self, status=Status.WARNING) if is_bad else self
 
 
 COLUMNS: Final = ("from", "step", "tried", "result", "found", "what to do")
@@ -60,7 +71,7 @@ class CheckReport:
     @property
     def summary(self) -> str:
         """One sentence with the number of findings of each status."""
-        counts = {status: sum(each.status is status for each in self.findings) for status in Status}
+        counts = {status: sum(finding.status is status for finding in self.findings) for status in Status}
         text = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
         return f"{'the job can run' if self.is_ok else 'the job would fail'}: {text or 'nothing to check'}"
 
@@ -68,8 +79,8 @@ class CheckReport:
         """The cells of the table, for :data:`COLUMNS`. Some of the texts come from brokers, and must not control a
         terminal."""
         rows = (
-            (each.place, each.step, each.subject, each.status.value, each.found, each.what_to_do)
-            for each in self.findings
+            (finding.place, finding.step, finding.subject, finding.status.value, finding.found, finding.what_to_do)
+            for finding in self.findings
         )
         return [tuple(printable(cell) for cell in row) for row in rows]
 
@@ -92,7 +103,7 @@ class DependsOnError(Exception):
     """A step cannot be tried, because something that it needs was not found; the text says what."""
 
 
-def known(value: T | None, name: str) -> T:
+def required(value: T | None, name: str) -> T:
     """*value*, which an earlier step has found.
 
     :raises DependsOnError: if it was not found; *name* is the step that looks for it.
@@ -118,26 +129,108 @@ def run_steps(steps: Sequence[Step], place: str) -> Iterator[Finding]:
     without_success: set[str] = set()
     for step in steps:
         missing = [name for name in step.needs if name in without_success]
-        findings = [_not_tried(step, missing[0])] if missing else _run(step)
+        try:
+            if missing:
+                raise DependsOnError(missing[0])
+            findings = step.run()
+        except DependsOnError as error:
+            findings = [Finding(step.name, step.subject, Status.NOT_TRIED, f"needs: {error}")]
+        except (ApiError, ConfigError, OSError) as error:
+            findings = [Finding(step.name, step.subject, Status.FAILED, *split_advice(str(error)))]
         if any(finding.status in (Status.FAILED, Status.NOT_TRIED) for finding in findings):
             without_success.add(step.name)
         yield from (replace(finding, place=place) for finding in findings)
-
-
-def _run(step: Step) -> Sequence[Finding]:
-    try:
-        return step.run()
-    except DependsOnError as error:
-        return [_not_tried(step, str(error))]
-    except (ApiError, ConfigError, OSError) as error:
-        return [Finding(step.name, step.subject, Status.FAILED, *split_advice(str(error)))]
-
-
-def _not_tried(step: Step, missing: str) -> Finding:
-    return Finding(step.name, step.subject, Status.NOT_TRIED, f"needs: {missing}")
 
 
 def split_advice(text: str) -> tuple[str, str]:
     """The text of an error of this project as (what was found, what to do): the advice follows the last semicolon."""
     problem, _, advice = text.rpartition("; ")
     return (problem, advice) if problem else (text, "")
+
+
+@dataclass(frozen=True)
+class ExactlyOnceTarget:
+    """An exactly-once sink: its *name* is the prefix of its transactional ids and the name of its group.
+
+    *transaction_timeout_ms* is the time-out that the user has set, or None. *two_phase* is True if transactions are to
+    have none (KIP-939).
+    """
+
+    name: str
+    progress_topic: str
+    transaction_timeout_ms: int | None = None
+    two_phase: bool = False
+
+
+@dataclass(frozen=True)
+class NewTopicTarget:
+    """A topic that the job creates if it is missing; a *replication_factor* of None is the brokers' default."""
+
+    name: str
+    partitions: int
+    replication_factor: int | None = None
+
+
+@dataclass(frozen=True)
+class SubjectTarget:
+    """The subject of the schemas of *column* (``key`` or ``value``), of the type *kind* as registries name it.
+
+    *schema* is the one that is written by, if it is known; *is_derived* from the column, or given. *earlier* are others
+    that it gives way to if one of them is a version already.
+    """
+
+    name: str
+    column: str
+    kind: str | None = None
+    schema: SchemaText | None = None
+    is_derived: bool = False
+    earlier: tuple[SchemaText, ...] = ()
+
+
+@dataclass(frozen=True)
+class RegistryTarget:
+    """A schema registry: its options under Confluent's names, and the subjects that a job writes by."""
+
+    # They may contain passwords.
+    properties: Mapping[str, str] = field(repr=False)
+    subjects: tuple[SubjectTarget, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckTarget:
+    """*properties* are producer properties under Kafka's names; findings show them with *option_prefix*."""
+
+    # They may contain passwords.
+    properties: Mapping[str, Any] = field(repr=False)
+    topics: tuple[str, ...] = ()
+    exactly_once: ExactlyOnceTarget | None = None
+    option_prefix: str = ""
+    new_topics: tuple[NewTopicTarget, ...] = ()
+    registry: RegistryTarget | None = None
+
+
+class Permission(NamedTuple):
+    """*operations* on the resources of a type that *name* and *pattern_type* select."""
+
+    operations: tuple[AclOperation, ...]
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+def needed(target: CheckTarget) -> list[Permission]:
+    """The permissions that a principal needs to write as *target*, and no others; an operation implies others, as in
+    Kafka. The job creates its *new_topics*."""
+    new, sink = {topic.name for topic in target.new_topics}, target.exactly_once
+    permissions = [
+        Permission((AclOperation.WRITE, *([AclOperation.CREATE] if topic in new else [])), ResourceType.TOPIC, topic)
+        for topic in dict.fromkeys(target.topics)
+    ]
+    if sink is None:
+        return permissions
+    return [
+        *permissions,
+        Permission((AclOperation.READ,), ResourceType.TOPIC, sink.progress_topic),
+        Permission((AclOperation.WRITE,), ResourceType.TRANSACTIONAL_ID, sink.name, PatternType.PREFIXED),
+        Permission((AclOperation.READ,), ResourceType.GROUP, sink.name),
+    ]

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from kafka_sink.reports.writes import SinkProgress, with_before
+from kafka_sink.reports.writes import InStream, SinkProgress, with_before
 
 #: Of the height, between two plots.
 _GAP: Final = 0.1
@@ -26,6 +26,7 @@ _PADDING: Final = 1 / 50
 _IDLE_WRITES: Final = 20
 _BLUE, _SKY, _ORANGE, _GREEN = "#0072b2", "#56b4e9", "#e69f00", "#009e73"
 _VERMILION, _PURPLE, _GREY = "#d55e00", "#cc79a7", "#7f7f7f"
+_FOLD: Final = {"color": _GREY, "width": 1, "dash": "dot"}
 #: Configuration of plotly.js: the page decides the width, and nothing is sent to anybody.
 CONFIG: Final = {"responsive": True, "displaylogo": False, "modeBarButtons": [["zoom2d", "pan2d", "resetScale2d"]]}
 
@@ -41,7 +42,15 @@ def chart_of(writes: Sequence[SinkProgress]) -> dict[str, Any] | None:
     pairs = with_before(timed)
     plots = [
         ("rows/s of the stream · clock in UTC", _rates(pairs, span_ms)),
-        ("ms of each write", _times(timed, span_ms)),
+        (
+            "ms of each write",
+            [
+                _bars("tasks", _SKY, span_ms, [_bar(write, write.elapsed_ms) for write in timed]),
+                _bars("commit", _ORANGE, span_ms, [_bar(write, write.commit_ms) for write in timed]),
+                _line("p50 until acknowledged", _BLUE, timed, [write.ack_p50_ms for write in timed]),
+                _line("p99 until acknowledged", _PURPLE, timed, [write.ack_p99_ms for write in timed]),
+            ],
+        ),
     ]
     if any(write.lag is not None for write in timed):
         plots.append(("rows behind the source", [_line("behind the source", _GREY, timed, [w.lag for w in timed])]))
@@ -58,7 +67,11 @@ def chart_of(writes: Sequence[SinkProgress]) -> dict[str, Any] | None:
             "hovermode": "closest",
             "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": _GREY, "activecolor": _BLUE},
             "legend": {"orientation": "h", "y": 0, "yref": "container", "traceorder": "normal"},
-            "shapes": [_fold(begin) for begin, _ in folded],
+            # Folded time, through all plots.
+            "shapes": [
+                {"type": "line", "x0": begin, "x1": begin, "yref": "paper", "y0": 0, "y1": 1, "line": _FOLD}
+                for begin, _ in folded
+            ],
             "annotations": [_title(name, at, len(plots)) for at, (name, _) in enumerate(plots, 1)],
             "xaxis": {
                 "type": "date",
@@ -96,46 +109,28 @@ def _plot(at: int, count: int) -> dict[str, Any]:
 
 
 def _title(name: str, at: int, count: int) -> dict[str, Any]:
-    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": _domain(at, count)[1]}
-    return {"text": name, "showarrow": False, "yanchor": "bottom", **place}
+    corner = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": _domain(at, count)[1]}
+    return {"text": name, "showarrow": False, "yanchor": "bottom", **corner}
 
 
-def _fold(time_ms: int) -> dict[str, Any]:
-    """The mark of folded time, through all plots."""
-    line = {"color": _GREY, "width": 1, "dash": "dot"}
-    return {"type": "line", "x0": time_ms, "x1": time_ms, "yref": "paper", "y0": 0, "y1": 1, "line": line}
-
-
-def _rates(pairs: Sequence[tuple[SinkProgress, SinkProgress | None]], span_ms: int) -> list[dict[str, Any]]:
+def _rates(pairs: Sequence[InStream], span_ms: int) -> list[dict[str, Any]]:
     bars = [
         (
-            _ended_ms(before),
-            _ended_ms(write),
+            _ended_ms(pair.before),
+            _ended_ms(pair.write),
             rate,
-            f"{_name(write)}: {rate:,.0f} rows/s of the stream, {write.rows_per_s:,} of the write",
+            f"{_name(pair.write)}: {rate:,.0f} rows/s of the stream, {pair.write.rows_per_s:,} of the write",
         )
-        for write, before in pairs
-        if before is not None
-        and (rate := write.stream_rows_per_s(before)) is not None
-        and not write.missing_since(before)
+        for pair in pairs
+        if pair.before is not None and (rate := pair.rows_per_s) is not None and not pair.missing
     ]
     return [_bars("rows/s", _GREEN, span_ms, bars)]
 
 
-def _times(writes: Sequence[SinkProgress], span_ms: int) -> list[dict[str, Any]]:
-    tasks = [(_began_ms(write), _ended_ms(write), write.elapsed_ms, _told(write)) for write in writes]
-    commits = [(_began_ms(write), _ended_ms(write), write.commit_ms, _told(write)) for write in writes]
-    return [
-        _bars("tasks", _SKY, span_ms, tasks),
-        _bars("commit", _ORANGE, span_ms, commits),
-        _line("p50 until acknowledged", _BLUE, writes, [write.ack_p50_ms for write in writes]),
-        _line("p99 until acknowledged", _PURPLE, writes, [write.ack_p99_ms for write in writes]),
-    ]
-
-
-def _told(write: SinkProgress) -> str:
+def _bar(write: SinkProgress, height_ms: int) -> tuple[int, int, int, str]:
     bad = f", {write.bad_rows:,} bad rows" if write.bad_rows else ""
-    return f"{_name(write)}: tasks {write.elapsed_ms:,} ms, commit {write.commit_ms:,} ms{bad}"
+    text = f"{_name(write)}: tasks {write.elapsed_ms:,} ms, commit {write.commit_ms:,} ms{bad}"
+    return _began_ms(write), _ended_ms(write), height_ms, text
 
 
 def _bars(name: str, colour: str, span_ms: int, bars: Sequence[tuple[int, int, float, str]]) -> dict[str, Any]:
@@ -166,12 +161,12 @@ def _line(name: str, colour: str, writes: Sequence[SinkProgress], values: Sequen
     }
 
 
-def _marks(pairs: Sequence[tuple[SinkProgress, SinkProgress | None]]) -> Iterator[dict[str, Any]]:
+def _marks(pairs: Sequence[InStream]) -> Iterator[dict[str, Any]]:
     """Marks of problems: failed and torn writes, and those that have others missing before them."""
     kinds = (
-        ("failed", "x", [pair for pair in pairs if pair[0].is_failed]),
-        ("torn", "diamond", [pair for pair in pairs if pair[0].is_torn]),
-        ("missing", "triangle-left", [pair for pair in pairs if pair[0].missing_since(pair[1])]),
+        ("failed", "x", [pair for pair in pairs if pair.write.is_failed]),
+        ("torn", "diamond", [pair for pair in pairs if pair.write.is_torn]),
+        ("missing", "triangle-left", [pair for pair in pairs if pair.missing]),
     )
     for name, symbol, marked in kinds:
         if marked:
@@ -180,9 +175,9 @@ def _marks(pairs: Sequence[tuple[SinkProgress, SinkProgress | None]]) -> Iterato
                 "mode": "markers",
                 "name": name,
                 "marker": {"symbol": symbol, "size": 11, "color": _VERMILION},
-                "x": [_ended_ms(write) for write, _ in marked],
+                "x": [_ended_ms(pair.write) for pair in marked],
                 "y": [0] * len(marked),
-                "hovertext": [escape(f"{_name(write)}: {write.remark(before)}") for write, before in marked],
+                "hovertext": [escape(f"{_name(pair.write)}: {pair.remark}") for pair in marked],
                 "hoverinfo": "text+x",
                 "cliponaxis": False,
             }

@@ -1,7 +1,10 @@
 """The lines of the option reportPath: one JSON object for each write of a sink that was committed or has failed, and
-for what Spark told of the source; and what a write returns of itself. A notebook shows both as tables.
+for what Spark told of the source; what a write returns of itself; and the writes of a stream as metrics. A notebook
+shows both results as tables.
 
 Pure values and the reading of one file, on the calling thread. It never writes.
+
+Source: https://prometheus.io/docs/practices/naming.
 """
 
 from __future__ import annotations
@@ -10,19 +13,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from kafka_sink.common.bounded import json_number, parsed_json
+from kafka_sink.common.metrics import Metric, families
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.text import html_table, without_controls
 
 #: The key of a line about the source; the others are writes.
 SOURCE: Final = "source"
 _SOURCE_BEGINS: Final = f'{{"{SOURCE}"'
-#: The end of the year 9999.
-_LATEST_MS: Final = 253_402_300_800_000
-#: Numbers are those of offsets.
-_MOST: Final = 2**63 - 1
+#: The end of the year 9999: later times have no four digits.
+_LATEST_MS: Final = 253_402_300_799_999
 #: A year, in ms.
 _LONGEST_MS: Final = 366 * 86_400_000
 #: Characters of an error, and of a line.
@@ -49,8 +51,18 @@ class PartitionRange:
 
 
 @dataclass(frozen=True)
-class _Write:
-    """The fields of :class:`SinkProgress`, and what the command line and the pages ask of them."""
+class SinkProgress:
+    """One write of a stream, as its report says it. Times in ms; sizes in bytes before compression and as sent.
+
+    *batch* is the number of the micro-batch or version, −1 for a batch write without one. *bad_rows* could not be
+    written, and were dropped or are dead letters (option onBadRow); *rows* does not count them. Of a failed write
+    *rows* are those of the tasks that had ended.
+
+    *ack_p50_ms* and *ack_p99_ms* are percentiles of the time from the hand-over of a row to the producer to its
+    acknowledgement, None if there were no rows. *commit_ms* is 0 if there is nothing to commit (at-least-once).
+    *partitions* have names like ``topic-0``. *timestamp_ms* is the end of the write (UTC, ms since 1970), and *lag* the
+    number of rows that the source had and that were not yet read after this batch; both are None if not known.
+    """
 
     batch: int
     decision: Literal["written", "skipped", "older", "failed"]
@@ -70,26 +82,29 @@ class _Write:
 
     @classmethod
     def of_report(cls, report: Mapping[str, Any]) -> Self:
-        """:raises KeyError, TypeError, ValueError: if *report* is no write."""
-        decision = report.get("decision")
+        """The write of one line of the option reportPath, which was parsed.
+
+        :raises KeyError, TypeError, ValueError: if *report* is no write.
+        """
+        decision, timestamp_ms = report.get("decision"), report.get("timestamp_ms")
         return cls(
-            batch=_whole(report.get("batch", report.get("version", -1))),
+            batch=json_number(report.get("batch", report.get("version", -1))),
             decision=decision if decision in ("skipped", "older", "failed") else "written",
-            rows=_whole(report["rows"]),
-            record_bytes=_whole(report["bytes"]),
-            wire_bytes=_whole(report["wire_bytes"]),
-            tasks=_whole(report["tasks"]),
+            rows=json_number(report["rows"]),
+            record_bytes=json_number(report["bytes"]),
+            wire_bytes=json_number(report["wire_bytes"]),
+            tasks=json_number(report["tasks"]),
             elapsed_ms=_duration(report["elapsed_ms"]),
             commit_ms=_duration(report.get("commit_ms", 0)),
             ack_p50_ms=None if report["ack_p50_ms"] is None else _duration(report["ack_p50_ms"]),
             ack_p99_ms=None if report["ack_p99_ms"] is None else _duration(report["ack_p99_ms"]),
             partitions={
-                name: PartitionRange(_whole(part["rows"]), _whole(part["first"]), _whole(part["last"]))
+                name: PartitionRange(json_number(part["rows"]), json_number(part["first"]), json_number(part["last"]))
                 for name, part in report["partitions"].items()
             },
             # Lines of earlier releases have neither.
-            bad_rows=_whole(report.get("bad_rows", 0)),
-            timestamp_ms=_moment(report.get("timestamp_ms")),
+            bad_rows=json_number(report.get("bad_rows", 0)),
+            timestamp_ms=None if timestamp_ms is None else json_number(timestamp_ms, 0, _LATEST_MS),
             error=without_controls(str(report.get("error", ""))[:_MOST_ERROR]),
         )
 
@@ -100,6 +115,7 @@ class _Write:
 
     @property
     def is_failed(self) -> bool:
+        """Whether it ended with an error."""
         return self.decision == "failed"
 
     @property
@@ -108,53 +124,52 @@ class _Write:
         in_partitions = sum(part.rows for part in self.partitions.values())
         return not self.is_failed and in_partitions not in (0, self.rows, self.rows + self.bad_rows)
 
-    def missing_since(self, before: _Write | None) -> int:
-        """The number of micro-batches between *before* and this one that the file does not have."""
-        return 0 if before is None or min(self.batch, before.batch) < 0 else max(self.batch - before.batch - 1, 0)
-
-    def is_marked(self, before: _Write | None) -> bool:
-        """Whether it has failed, is torn, or the file does not have all micro-batches between *before* and it."""
-        return self.is_failed or self.is_torn or self.missing_since(before) > 0
-
-    def stream_rows_per_s(self, before: _Write | None) -> float | None:
-        """Of the stream: rows by the time since the end of *before*; None if that is not known."""
-        if before is None or before.timestamp_ms is None or self.timestamp_ms is None:
-            return None
-        passed_ms = self.timestamp_ms - before.timestamp_ms
-        return None if passed_ms <= 0 or self.is_failed else self.rows * 1000 / passed_ms
-
-    def remark(self, before: _Write | None) -> str:
-        """A remark on an unusual write, which follows *before*; empty otherwise."""
-        if self.is_failed:
-            return f"failed: {self.error}" if self.error else "failed"
-        if self.decision == "skipped":
-            return "skipped: committed before"
-        if self.decision == "older":
-            return "not written: a later version is committed"
-        if self.is_torn:
-            return f"torn: its partitions have {sum(part.rows for part in self.partitions.values()):,} rows"
-        if before is not None and 0 <= self.batch <= before.batch:
-            return "written again" if self.batch == before.batch else "begins anew"
-        missing = self.missing_since(before)
-        return f"{missing} before it missing from the file" if missing else ""
-
-
-class SinkProgress(_Write):
-    """One write of a stream, as its report says it. Times in ms; sizes in bytes before compression and as sent.
-
-    *batch* is the number of the micro-batch or version, −1 for a batch write without one. *bad_rows* could not be
-    written, and were dropped or are dead letters (option onBadRow); *rows* does not count them. Of a failed write
-    *rows* are those of the tasks that had ended.
-
-    *ack_p50_ms* and *ack_p99_ms* are percentiles of the time from the hand-over of a row to the producer to its
-    acknowledgement, None if there were no rows. *commit_ms* is 0 if there is nothing to commit (at-least-once).
-    *partitions* have names like ``topic-0``. *timestamp_ms* is the end of the write (UTC, ms since 1970), and *lag* the
-    number of rows that the source had and that were not yet read after this batch; both are None if not known.
-    """
-
     def _repr_html_(self) -> str:
         """Two tables in a notebook: the figures, and the offsets of each partition."""
-        return _figures_table(self) + _partitions_table(self.partitions)
+        return _tables(self, self.partitions)
+
+
+class InStream(NamedTuple):
+    """A *write* of a stream, and the one *before* it that has not failed, None if that is not known."""
+
+    write: SinkProgress
+    before: SinkProgress | None
+
+    @property
+    def missing(self) -> int:
+        """The number of micro-batches between the two that the file does not have."""
+        write, before = self
+        return 0 if before is None or min(write.batch, before.batch) < 0 else max(write.batch - before.batch - 1, 0)
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it has failed, is torn, or micro-batches before it are missing."""
+        return self.write.is_failed or self.write.is_torn or self.missing > 0
+
+    @property
+    def rows_per_s(self) -> float | None:
+        """Of the stream: rows by the time since the end of the write before; None if that is not known."""
+        write, before = self
+        if before is None or before.timestamp_ms is None or write.timestamp_ms is None:
+            return None
+        passed_ms = write.timestamp_ms - before.timestamp_ms
+        return None if passed_ms <= 0 or write.is_failed else write.rows * 1000 / passed_ms
+
+    @property
+    def remark(self) -> str:
+        """A remark on an unusual write; empty otherwise."""
+        write, before = self
+        if write.is_failed:
+            return f"failed: {write.error}" if write.error else "failed"
+        if write.decision == "skipped":
+            return "skipped: committed before"
+        if write.decision == "older":
+            return "not written: a later version is committed"
+        if write.is_torn:
+            return f"torn: its partitions have {sum(part.rows for part in write.partitions.values()):,} rows"
+        if before is not None and 0 <= write.batch <= before.batch:
+            return "written again" if write.batch == before.batch else "begins anew"
+        return f"{self.missing} before it missing from the file" if self.missing else ""
 
 
 @dataclass(frozen=True)
@@ -180,26 +195,23 @@ class WriteReport:
 
     def _repr_html_(self) -> str:
         """Two tables in a notebook: the figures, and the offsets of each partition."""
-        return _figures_table(self) + _partitions_table({str(each): part for each, part in self.partitions.items()})
+        return _tables(self, {str(partition): part for partition, part in self.partitions.items()})
 
 
-def _figures_table(result: Any) -> str:
-    """The fields of the dataclass *result*, without its partitions."""
+def _tables(result: SinkProgress | WriteReport, partitions: Mapping[str, PartitionRange]) -> str:
+    """The fields of *result* without its partitions; and rows and offsets of *partitions*, of the first ones if there
+    are many."""
     names = [item.name for item in fields(result) if item.name != "partitions"]
-    return html_table((), [(name, _shown(getattr(result, name))) for name in names], caption=type(result).__name__)
-
-
-def _partitions_table(partitions: Mapping[str, PartitionRange]) -> str:
-    """Rows and offsets of each partition, of the first ones if there are many; empty if there are none."""
+    figures = html_table((), [(name, _shown(getattr(result, name))) for name in names], caption=type(result).__name__)
     if not partitions:
-        return ""
-    shown = sorted(partitions.items())[:_MOST_ROWS]
+        return figures
     rows: list[tuple[object, ...]] = [
-        (name, _shown(part.rows), part.first_offset, part.last_offset) for name, part in shown
+        (name, _shown(part.rows), part.first_offset, part.last_offset)
+        for name, part in sorted(partitions.items())[:_MOST_ROWS]
     ]
-    if len(shown) < len(partitions):
-        rows.append((f"and {len(partitions) - len(shown)} more", "", "", ""))
-    return html_table(("partition", "rows", "first offset", "last offset"), rows)
+    if len(rows) < len(partitions):
+        rows.append((f"and {len(partitions) - len(rows)} more", "", "", ""))
+    return figures + html_table(("partition", "rows", "first offset", "last offset"), rows)
 
 
 def _shown(value: object) -> str:
@@ -208,19 +220,7 @@ def _shown(value: object) -> str:
 
 def _duration(number: Any) -> int:
     """:raises ValueError: if *number* is no time that a write can have taken."""
-    return _whole(number, 0, _LONGEST_MS)
-
-
-def _whole(number: Any, least: int = -_MOST, most: int = _MOST) -> int:
-    """:raises ValueError: if *number* is none, or none that a report can have."""
-    return json_number(number, least, most)
-
-
-def _moment(timestamp_ms: Any) -> int | None:
-    """:raises ValueError: if it is no time of a year with four digits."""
-    if timestamp_ms is not None and not 0 <= _whole(timestamp_ms) < _LATEST_MS:
-        raise ValueError(f"{timestamp_ms} is not a valid time")
-    return None if timestamp_ms is None else _whole(timestamp_ms)
+    return json_number(number, 0, _LONGEST_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +235,12 @@ class SourceLag:
         return {SOURCE: {"batch": self.batch, "lag": self.lag}}
 
 
-def with_before(writes: Sequence[SinkProgress]) -> list[tuple[SinkProgress, SinkProgress | None]]:
-    """Each of *writes* with the one before it that has not failed."""
-    pairs: list[tuple[SinkProgress, SinkProgress | None]] = []
+def with_before(writes: Sequence[SinkProgress]) -> list[InStream]:
+    """*writes*, one after another, as those of one stream."""
+    pairs: list[InStream] = []
     before: SinkProgress | None = None
     for write in writes:
-        pairs.append((write, before))
+        pairs.append(InStream(write, before))
         before = before if write.is_failed else write
     return pairs
 
@@ -252,7 +252,7 @@ def recent_rows_per_s(writes: Sequence[SinkProgress]) -> float | None:
         return None
     end_ms = timed[-1][0]
     # The first of them begins the time that is measured.
-    first = next((at for at, each in enumerate(timed) if each[0] >= end_ms - _RATE_MS), 0)
+    first = next((index for index, (ended_ms, _) in enumerate(timed) if ended_ms >= end_ms - _RATE_MS), 0)
     recent = timed[min(first, len(timed) - 2) :]
     passed_ms = end_ms - recent[0][0]
     return sum(rows for _, rows in recent[1:]) * 1000 / passed_ms if passed_ms > 0 else None
@@ -273,10 +273,10 @@ def read_writes(file: Path, last: int) -> tuple[int, Sequence[SinkProgress]]:
                 is_source = line.startswith(_SOURCE_BEGINS)
                 count += not is_source
                 (lags if is_source else lines).append((number, line))
-    parsed = [_parsed(file, *each) for each in (*lags, *lines)]
-    known = {line.batch: line.lag for line in parsed if isinstance(line, SourceLag)}
+    parsed = [_parsed(file, number, line) for number, line in (*lags, *lines)]
+    lag_of = {line.batch: line.lag for line in parsed if isinstance(line, SourceLag)}
     writes = [line for line in parsed if isinstance(line, SinkProgress)]
-    return count, [replace(write, lag=known.get(write.batch)) for write in writes]
+    return count, [replace(write, lag=lag_of.get(write.batch)) for write in writes]
 
 
 def _parsed(file: Path, number: int, line: str) -> SinkProgress | SourceLag:
@@ -286,7 +286,7 @@ def _parsed(file: Path, number: int, line: str) -> SinkProgress | SourceLag:
             raise ValueError("it is too long")
         report = parsed_json(line)
         if SOURCE in report:
-            return SourceLag(_whole(report[SOURCE]["batch"]), _whole(report[SOURCE]["lag"]))
+            return SourceLag(json_number(report[SOURCE]["batch"]), json_number(report[SOURCE]["lag"]))
         return SinkProgress.of_report(report)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
@@ -322,3 +322,93 @@ class Tail:
                 self._offset += len(line)
                 self._number += 1
                 yield _parsed(self._file, self._number, line.decode(errors="replace"))
+
+
+FAMILIES: Final = families(
+    "sink",
+    {
+        "batches-total": "Batches whose rows are all acknowledged, and committed if exactly once. If it does not grow "
+        "while the source has rows, the query has ended or waits: see query.exception() and query.status.",
+        "skipped-batches-total": "Batches that Spark ran again and that were committed before: nothing was written. "
+        "One after a restart is normal; more mean that an older checkpoint was restored.",
+        "failed-batches-total": "Failed writes; the report's last line has the error. Spark runs the batch again; if "
+        "it fails again, the query ends.",
+        "torn-batches-total": "Batches whose partitions have another number of rows than the batch. It must stay 0: "
+        "compare the topic with kafkalite verify before you use it.",
+        "missing-batches-total": "Batch numbers that are missing in the report. Check whether the file was replaced or "
+        "its disk was full; the rows may be in Kafka: kafkalite groups describe shows the last batch.",
+        "rows-total": "Rows that the brokers have acknowledged, in batches that have ended well.",
+        "bad-rows-total": "Rows that could not be written and were dropped or are dead letters (option onBadRow). If "
+        "it grows, read the reason: of a dead letter in its headers, of a dropped row in the executor's log.",
+        "bytes-total": "Bytes of these rows before compression.",
+        "wire-bytes-total": "Bytes of these rows as they were sent. If it grows against the bytes before compression, "
+        "the rows compress worse or the batches are smaller.",
+        "source-lag-rows": "Rows that the source had and the last batch did not read. If it grows, the stream is "
+        "slower than its source: more cores or partitions, or a higher maxOffsetsPerTrigger.",
+        "last-batch": "Number of the last batch; -1 for a write without a number.",
+        "last-batch-rows": "Rows of the last batch.",
+        "last-commit-timestamp-seconds": "When the last batch ended, seconds since 1970. time() minus it is the age of "
+        "the newest batch: if it grows, the source is empty or the query is stalled.",
+        "write-seconds": "Time of the last batch's tasks. If it grows with the rows, that is the load; with the same "
+        "rows, look at the acknowledgements, then at the query before the sink.",
+        "commit-seconds": "Time of the last batch's commit; 0 at least once. If it grows, the coordinators are slow: "
+        "look at the brokers of __transaction_state and __consumer_offsets.",
+        "ack-seconds": "Time from the hand-over of a row to its acknowledgement in the last batch. If it grows, the "
+        "brokers are slow, throttle the client, or replicas lag.",
+        "last-offset": "Last offset that the sink wrote in the partition.",
+    },
+)
+_TOTALS: Final = tuple(name for name, family in FAMILIES.items() if family.is_total)
+
+
+class StreamFigures:
+    """The families ``kafka_sink_…`` of one stream; *tags* are the labels of all their samples."""
+
+    def __init__(self, *tags: tuple[str, str]) -> None:
+        self._tags = tags
+        self._totals = dict.fromkeys(_TOTALS, 0)
+        self._offsets: dict[str, int] = {}
+        self._last: SinkProgress | None = None
+        self._lag: int | None = None
+
+    def add(self, line: SinkProgress | SourceLag) -> None:
+        """The next line of the report is *line*."""
+        if isinstance(line, SourceLag):
+            self._lag = line.lag
+            return
+        if line.is_failed:
+            self._totals["failed-batches-total"] += 1
+            return
+        self._totals["batches-total"] += 1
+        self._totals["skipped-batches-total"] += line.decision in ("skipped", "older")
+        self._totals["torn-batches-total"] += line.is_torn
+        self._totals["missing-batches-total"] += InStream(line, self._last).missing
+        self._totals["rows-total"] += line.rows
+        self._totals["bad-rows-total"] += line.bad_rows
+        self._totals["bytes-total"] += line.record_bytes
+        self._totals["wire-bytes-total"] += line.wire_bytes
+        self._offsets.update((name, part.last_offset) for name, part in line.partitions.items())
+        self._last = line
+
+    def metrics(self) -> Iterator[Metric]:
+        """The current values; only totals before the first batch."""
+        for name, value in self._totals.items():
+            yield self._metric(name, value)
+        if self._lag is not None:
+            yield self._metric("source-lag-rows", self._lag)
+        if (last := self._last) is None:
+            return
+        yield self._metric("last-batch", last.batch)
+        yield self._metric("last-batch-rows", last.rows)
+        if last.timestamp_ms is not None:
+            yield self._metric("last-commit-timestamp-seconds", last.timestamp_ms / 1000)
+        yield self._metric("write-seconds", last.elapsed_ms / 1000)
+        yield self._metric("commit-seconds", last.commit_ms / 1000)
+        for share, ms in (("0.5", last.ack_p50_ms), ("0.99", last.ack_p99_ms)):
+            if ms is not None:
+                yield self._metric("ack-seconds", ms / 1000, ("quantile", share))
+        for name, offset in sorted(self._offsets.items()):
+            yield self._metric("last-offset", offset, ("partition", name))
+
+    def _metric(self, name: str, value: float, *tags: tuple[str, str]) -> Metric:
+        return FAMILIES[name].at(value, *self._tags, *tags)

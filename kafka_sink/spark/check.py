@@ -18,20 +18,27 @@ from kafka_sink.common.errors import ConfigError, SchemaError
 from kafka_sink.common.version import VERSION
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import CheckReport, Finding, Status, split_advice
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
+from kafka_sink.preflight.findings import (
+    CheckReport,
+    CheckTarget,
+    ExactlyOnceTarget,
+    Finding,
+    NewTopicTarget,
+    RegistryTarget,
+    Status,
+    SubjectTarget,
+    split_advice,
+)
 from kafka_sink.registry.config import SubjectNameStrategy
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.driver.before_write import check_schema
-from kafka_sink.spark.driver.column_formats import forms_to_register, registered_schema
+from kafka_sink.spark.driver.column_formats import forms_to_register, registered_schema, subject_of
 from kafka_sink.spark.driver.jobs import Interrupts, run_stoppable
-from kafka_sink.spark.driver.registration import subject_of
 from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
-from kafka_sink.spark.producer_spec import KAFKA_PREFIX
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import refuse_other_version
-from kafka_sink.spark.write_spec import ADVISED_MIB, LIMIT, buffer_mib
+from kafka_sink.spark.write_spec import ADVISED_MIB, KAFKA_PREFIX, LIMIT, buffer_mib
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,27 +93,20 @@ def check(
         derived from them.
     """
     try:
-        parsed = _parse(options)
+        texts = {name.lower(): value for name, value in as_texts(options).items()}
+        if "txnappid" in texts:
+            # The number of the write does not matter here.
+            texts.setdefault("txnversion", "0")
+        parsed = parse_options(texts, is_stream=not _OF_STREAMS.isdisjoint(texts))
         if schema is not None:
             check_schema(schema, parsed)
         target = _target(parsed, topics, schema)
     except ConfigError as error:
         step = "columns" if isinstance(error, SchemaError | FormatError) else "options"
         return CheckReport([Finding(step, "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
-    of_spark = [
-        look_up(spark),
-        *memory_findings(lambda name: spark.conf.get(name, None), buffer_mib(parsed.spec.producer)),
-    ]
-    findings = [replace(each, place=_DRIVER) for each in of_spark]
-    return CheckReport([*check_all(target, _DRIVER), *findings, *_from_executor(spark, parsed, target)])
-
-
-def _parse(options: Mapping[str, OptionValue]) -> SinkOptions:
-    texts = {name.lower(): value for name, value in as_texts(options).items()}
-    if "txnappid" in texts:
-        # The number of the write does not matter here.
-        texts.setdefault("txnversion", "0")
-    return parse_options(texts, is_stream=not _OF_STREAMS.isdisjoint(texts))
+    memory = memory_findings(lambda name: spark.conf.get(name, None), buffer_mib(parsed.spec.producer))
+    of_spark = [replace(finding, place=_DRIVER) for finding in (look_up(spark), *memory)]
+    return CheckReport([*check_all(target, _DRIVER), *of_spark, *_from_executor(spark, parsed, target)])
 
 
 def _target(options: SinkOptions, topics: Sequence[str], schema: StructType | None) -> CheckTarget:
@@ -149,19 +149,18 @@ def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget
 
 def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarget) -> list[Finding]:
     # Tasks never ask the registry, so they get none of its credentials.
-    target = replace(target, registry=None)
-    drivers = VERSION
+    target, drivers, is_tuned = replace(target, registry=None), VERSION, options.spec.tune_python_workers
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
         refuse_other_version(drivers)
-        with worker_process.task(tuned=options.spec.tune_python_workers):
+        with worker_process.task(tuned=is_tuned):
             from kafka_sink.preflight.check import check_connections
 
             findings = check_connections(target, f"{_EXECUTOR} {platform.node()}")
-        columns = {name: [str(getattr(each, name)) for each in findings] for name in _COLUMNS}
-        columns["status"] = [each.status.value for each in findings]
+        columns = {name: [str(getattr(finding, name)) for finding in findings] for name in _COLUMNS}
+        columns["status"] = [finding.status.value for finding in findings]
         yield pyarrow.RecordBatch.from_pydict(columns)
 
     try:
@@ -170,16 +169,11 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
         with Interrupts() as interrupts:
             rows = run_stoppable(spark, spark.range(0, 1, 1, 1).mapInArrow(run, schema).collect, interrupts)
     except PySparkException as error:
-        return [_no_task(error)]
+        lines = [line.strip() for line in str(error).splitlines() if "Error: " in line]
+        reason = lines[-1] if lines else type(error).__name__
+        advice = "look into the executor's log; its Python (PYSPARK_PYTHON) needs kafkalite and pyarrow"
+        return [Finding("task", "check on an executor", Status.FAILED, reason, advice, place=_EXECUTOR)]
     return [Finding(**{**row.asDict(), "status": Status(row.status)}) for row in rows]
-
-
-def _no_task(error: PySparkException) -> Finding:
-    """The finding if Spark could not run the check on an executor."""
-    lines = [line.strip() for line in str(error).splitlines() if "Error: " in line]
-    reason = lines[-1] if lines else type(error).__name__
-    advice = "look into the executor's log; its Python (PYSPARK_PYTHON) needs kafkalite and pyarrow"
-    return Finding("task", "check on an executor", Status.FAILED, reason, advice, place=_EXECUTOR)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -203,19 +197,21 @@ def memory_findings(setting: Setting, buffer: int) -> list[Finding]:
     cores = int(setting("spark.executor.cores") or 1)
     tasks = max(1, cores // int(setting("spark.task.cpus") or 1))
     limit = setting(LIMIT)
-    findings = [] if limit is None else [_of_limit(mib(limit), cores, ADVISED_MIB + buffer)]
+    findings = []
+    if limit is not None:
+        of_worker, needed = mib(limit) // cores, ADVISED_MIB + buffer
+        text = f"{mib(limit)} MiB, which are {of_worker} MiB of address space for each worker"
+        finding = Finding(_MEMORY, LIMIT, Status.OK, text)
+        if of_worker < needed:
+            advice = (
+                f"set {LIMIT} to {needed * cores}m or more ({needed}m for each of spark.executor.cores), or not at all"
+            )
+            finding = Finding(_MEMORY, LIMIT, Status.WARNING, f"{text}; a write may need {needed} MiB", advice)
+        findings.append(finding)
     master = setting("spark.master") or ""
     if master == "yarn" or master.startswith("k8s"):
         findings.append(_of_container(setting, master, tasks, tasks * (WORKER_MIB + buffer)))
     return findings
-
-
-def _of_limit(limit: int, cores: int, needed: int) -> Finding:
-    text = f"{limit} MiB, which are {limit // cores} MiB of address space for each worker"
-    if limit // cores >= needed:
-        return Finding(_MEMORY, LIMIT, Status.OK, text)
-    advice = f"set {LIMIT} to {needed * cores}m or more ({needed}m for each of spark.executor.cores), or not at all"
-    return Finding(_MEMORY, LIMIT, Status.WARNING, f"{text}; a write may need {needed} MiB", advice)
 
 
 def _of_container(setting: Setting, master: str, tasks: int, needed: int) -> Finding:

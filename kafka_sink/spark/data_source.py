@@ -16,8 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
@@ -26,32 +25,24 @@ from kafka_sink.common.bounded import Latest
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.log_context import Said, once
-from kafka_sink.exactly_once.model import (
-    IN_ORDER,
-    BatchNumbering,
-    ExactlyOnceError,
-    FencedError,
-    Skipped,
-    UndecidedError,
-)
+from kafka_sink.exactly_once.model import IN_ORDER, BatchNumbering, ExactlyOnceError, FencedError, UndecidedError
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
-from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
 from kafka_sink.spark.driver.write_report import (
+    APPLICATION,
+    WriteSummary,
     check_bad_rows,
     check_messages,
+    outcomes_of,
     publish,
-    publish_failure,
-    report_of,
+    sink_of,
+    transactions_to_commit,
     warn_of_leftovers,
-    warn_of_skipped,
 )
-from kafka_sink.spark.errors import short
+from kafka_sink.spark.errors import in_text
 from kafka_sink.spark.internals import micro_batch_of
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES, SinkOptions, parse_options
-from kafka_sink.spark.producer_spec import digest_of
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
 from kafka_sink.spark.streaming.stopping import refuse_epoch
-from kafka_sink.spark.task.task_outcome import TaskOutcome
 from kafka_sink.spark.task.worker_process import configure_logging, worker_process
 from kafka_sink.spark.versions import (
     DataSource,
@@ -60,12 +51,15 @@ from kafka_sink.spark.versions import (
     OfOneVersion,
     WriterCommitMessage,
 )
-from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
+from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec, digest_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafka_sink.exactly_once.model import Plan
+
+#: Those of the tasks; None for one that reported nothing.
+Messages: TypeAlias = Sequence[WriterCommitMessage | None]
 
 
 class _Stream:
@@ -107,7 +101,7 @@ class KafkaliteDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    @short
+    @in_text
     def schema(self) -> StructType:
         """Called by Spark for a read, which is not supported.
 
@@ -115,7 +109,7 @@ class KafkaliteDataSource(DataSource):
         """
         raise ConfigError(ONLY_WRITES)
 
-    @short
+    @in_text
     def writer(self, schema: StructType, overwrite: bool) -> KafkaliteBatchWriter | KafkaliteNumberedBatchWriter:
         """Check options and columns before any task starts.
 
@@ -134,11 +128,11 @@ class KafkaliteDataSource(DataSource):
             numbered = write.exactly_once
             if numbered is None or numbered.version is None:
                 return KafkaliteBatchWriter(write)
-            writer = KafkaliteNumberedBatchWriter(write, numbered, numbered.version)
+            writer = KafkaliteNumberedBatchWriter(write, numbered)
         writer.plan()
         return writer
 
-    @short
+    @in_text
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> KafkaliteStreamWriter | KafkaliteExactlyOnceStreamWriter:
@@ -169,7 +163,7 @@ _log = logging.getLogger(__name__)
 
 
 class _AtLeastOnce(OfOneVersion):
-    """Common parts of a DataFrame and a micro-batch: *more* are entries of a micro-batch's report."""
+    """A DataFrame, or a micro-batch, which has a number."""
 
     def __init__(self, spec: WriteSpec) -> None:
         self._spec = spec
@@ -182,45 +176,32 @@ class _AtLeastOnce(OfOneVersion):
 
             return write_task(iterator, self._spec)
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
+    @in_text
+    def commit(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803
+        """Check that all rows were acknowledged, and publish the report.
+
+        :raises KafkaError: if a task's message is missing, its row counts differ, too many rows are bad, or the trigger
+            is continuous.
+        """
+        if batchId is not None:
+            refuse_epoch(messages, batchId)
         with worker_process.of(self._spec):
             outcomes = check_messages(messages)
             check_bad_rows(outcomes, self._spec)
-            publish(partial(report_of, outcomes, **more), self._spec)
+            publish(WriteSummary(outcomes=outcomes, number=batchId), self._spec)
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
+    def abort(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803
+        """Log which rows of a failed write or micro-batch stay in the topics."""
         warn_of_leftovers(messages)
-        publish_failure(messages, self._spec, **more)
+        publish(WriteSummary(outcomes=outcomes_of(messages), decision="failed", number=batchId), self._spec)
 
 
 class KafkaliteBatchWriter(_AtLeastOnce, DataSourceArrowWriter):
     """Writes a DataFrame. The write succeeds only if every row of every task was acknowledged."""
 
-    @short
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Check that all rows were acknowledged, and publish the report.
-
-        :raises KafkaError: if a task's message is missing, its row counts differ, or too many rows are bad.
-        """
-        self._commit(messages)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log which rows of a failed write stay in the topics."""
-        self._abort(messages)
-
 
 class KafkaliteStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
     """At least once: a micro-batch that Spark runs again is written again."""
-
-    @short
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """As for a batch write. :raises KafkaError: also if the trigger is continuous."""
-        refuse_epoch(messages, batchId)
-        self._commit(messages, batch=batchId)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Log which rows of a failed micro-batch stay in the topics."""
-        self._abort(messages, batch=batchId)
 
 
 class _ExactlyOnce(OfOneVersion):
@@ -234,7 +215,6 @@ class _ExactlyOnce(OfOneVersion):
     def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce, writer: str | None, *, of_query: bool) -> None:
         self._spec = spec
         self._exactly_once = exactly_once
-        self._name = exactly_once.name
         self._writer = writer
         self._of_query = of_query
         self._numbers = spec.numbers_of_a_query if of_query else BatchNumbering.OF_AN_APPLICATION
@@ -247,55 +227,73 @@ class _ExactlyOnce(OfOneVersion):
         """
         try:
             with worker_process.of(self._spec):
-                self._plan = self._new_plan()
+                sink = sink_of(self._spec, self._exactly_once)
+                if self._of_query:
+                    reading = OffsetsReading(self._spec.checkpoint_location)
+                    self._plan = replace(sink.plan(self._writer), offsets=reading.result())
+                else:
+                    self._plan = sink.plan(self._writer, self._exactly_once.version)
         except KafkaError as error:
             again = "" if self._of_query else f"; {IN_ORDER}"
             error.args = (f"{error} [nothing was written{again}]",)
             raise
 
-    def _new_plan(self) -> Plan:
-        sink = sink_of(self._spec, self._exactly_once)
-        if not self._of_query:
-            return sink.plan(self._writer, self._exactly_once.version)
-        reading = OffsetsReading(self._spec.checkpoint_location)
-        return replace(sink.plan(self._writer), offsets=reading.result())
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Called once per task attempt on an executor. Writes the rows in a transaction of this attempt; nothing if the
+        version is already committed.
 
-    def _write(self, batches: Iterator[pa.RecordBatch], version: int, writer: str) -> WriterCommitMessage:
-        """Write the rows in a transaction of this attempt; write nothing if *version* is already committed.
-
+        :raises KafkaError: if Spark does not provide the ids of the query and the batch.
         :raises ProgressError: if the sink's progress is missing or belongs to another writer; nothing was written.
         :raises SinkWriteError: if a row was not acknowledged; this attempt's transaction is aborted.
         """
-        if self._plan is None:
+        version, writer = self._exactly_once.version, self._writer
+        if self._of_query:
+            query, batch = micro_batch_of(TaskContext.get())
+            if query is None or batch is None:
+                raise KafkaError(
+                    "this task does not belong to a micro-batch (it has no sql.streaming.queryId or "
+                    "streaming.sql.batchId), so it cannot be written exactly once; use a trigger of micro-batches"
+                )
+            version, writer = int(batch), f"query {query}"
+        if self._plan is None or version is None or writer is None:
             raise RuntimeError("the write has no plan: its writer was not created by Spark's planner")
         with worker_process.of(self._spec):
             from kafka_sink.spark.task.transactional_task import drain, write_in_transaction
 
             if not self._plan.must_write(version, writer, self._numbers):
-                return drain(batches, writer, self._plan.skipped(version))
-            return write_in_transaction(batches, self._spec, self._plan, version, writer)
+                return drain(iterator, writer, self._plan.skipped(version))
+            return write_in_transaction(iterator, self._spec, self._plan, version, writer)
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
-        """Decide the batch and commit every transaction of *messages*.
+    @in_text
+    def commit(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803
+        """Decide the batch and commit every transaction of *messages*; Spark regards a micro-batch as complete only
+        when this returns.
 
         :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
         :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; nothing was committed.
-        :raises KafkaError: if a task's message is missing or its row counts differ.
+        :raises KafkaError: if a task's message is missing or its row counts differ, or the trigger is continuous.
         """
+        version = self._exactly_once.version if batchId is None else batchId
+        assert version is not None
+        if batchId is not None:
+            refuse_epoch(messages, batchId)
         with worker_process.of(self._spec):
             started_ms = SYSTEM_CLOCK.monotonic_ms()
             outcomes = check_messages(messages)
-            transactions = [each.transaction for each in outcomes if each.transaction is not None]
-            plans = {each.plan for each in transactions}
-            is_whole = len(transactions) == len(messages) and all(each.version == version for each in transactions)
-            if not is_whole or len(plans) != 1:
+            summary = WriteSummary(outcomes=outcomes, sink=self._exactly_once.name, number=version)
+            transactions = [task.transaction for task in outcomes if task.transaction is not None]
+            plans = {transaction.plan for transaction in transactions}
+            of_version = [transaction for transaction in transactions if transaction.version == version]
+            if len(of_version) != len(messages) or len(plans) != 1:
                 raise ExactlyOnceError(
                     f"the messages of the tasks do not all belong to version {version} and the same plan; nothing was "
                     "committed"
                 )
             (plan,) = plans
             if plan is None:
-                self._skip(outcomes, transactions[0].skipped)
+                skipped = transactions[0].skipped
+                assert skipped is not None
+                publish(summary.skipped(skipped), self._spec)
                 return
             sink, writer = sink_of(self._spec, self._exactly_once), transactions[0].writer
             written = transactions_to_commit(sink, plan, outcomes, self._spec)
@@ -307,56 +305,33 @@ class _ExactlyOnce(OfOneVersion):
                     raise
                 raise type(error)(f"{error} [if version {version} is not committed, {IN_ORDER}]") from error
             if current is not None:
-                self._skip((), current.skipped(version))
+                publish(replace(summary, outcomes=()).skipped(current.skipped(version)), self._spec)
                 return
             commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
-            named = {"decision": "written", "sink": self._name, "version": version}
-            named |= {"transactions": len(written), "commit_ms": commit_ms}
-            publish(partial(report_of, outcomes, **named), self._spec)
+            publish(replace(summary, transactions=len(written), commit_ms=commit_ms), self._spec)
 
-    def _skip(self, outcomes: Sequence[TaskOutcome], skipped: Skipped | None) -> None:
-        assert skipped is not None
-        warn_of_skipped(self._name, skipped)
-        more = {"decision": skipped.decision, "sink": self._name, "version": skipped.version}
-        publish(partial(report_of, outcomes, **more), self._spec)
-
-    def _abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
+    def abort(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803
         """Log the consequences of a batch that did not complete."""
+        outcomes, name = outcomes_of(messages), self._exactly_once.name
+        version = self._exactly_once.version if batchId is None else batchId
         _log.warning(
             "version %d of %s did not complete, because a task failed or it was stopped: %d of %d tasks had finished. "
             "Unless it had already been decided, none of it becomes visible; the next batch, or Spark's next "
             "attempt at this one, ends the open transactions%s",
             version,
-            self._name,
-            sum(message is not None for message in messages),
+            name,
+            len(outcomes),
             len(messages),
             "" if self._of_query else f"; {IN_ORDER}",
         )
-        publish_failure(messages, self._spec, sink=self._name, version=version)
+        publish(WriteSummary(outcomes=outcomes, decision="failed", sink=name, number=version), self._spec)
 
 
 class KafkaliteNumberedBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
     """Writes a DataFrame with txnAppId and txnVersion: completely or not at all, and each version once."""
 
-    def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce, version: int) -> None:
+    def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce) -> None:
         super().__init__(spec, exactly_once, APPLICATION, of_query=False)
-        self._version = version
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Called once per task attempt on an executor."""
-        return self._write(iterator, self._version, APPLICATION)
-
-    @short
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Decide the batch and commit the transactions of all tasks.
-
-        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
-        """
-        self._commit(messages, self._version)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log the consequences of a write that did not complete."""
-        self._abort(messages, self._version)
 
 
 class KafkaliteExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
@@ -367,29 +342,3 @@ class KafkaliteExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter
         # the query that does.
         query = query_of(spec.checkpoint_location)
         super().__init__(spec, exactly_once, query and f"query {query}", of_query=True)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Called once per task attempt on an executor.
-
-        :raises KafkaError: if Spark does not provide the ids of the query and the batch.
-        """
-        query, batch = micro_batch_of(TaskContext.get())
-        if query is None or batch is None:
-            raise KafkaError(
-                "this task does not belong to a micro-batch (it has no sql.streaming.queryId or "
-                "streaming.sql.batchId), so it cannot be written exactly once; use a trigger of micro-batches"
-            )
-        return self._write(iterator, int(batch), f"query {query}")
-
-    @short
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Decide the batch and commit it; Spark regards the batch as complete only when this returns.
-
-        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
-        """
-        refuse_epoch(messages, batchId)
-        self._commit(messages, batchId)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Log the consequences of a micro-batch that did not complete."""
-        self._abort(messages, batchId)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark.sql import functions as f
 
@@ -18,15 +19,18 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, KafkaError, SinkWriteError
 from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, RowRange, Skipped
-from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink
+from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, RowRange
+from kafka_sink.exactly_once.protocols import AtomicSink
 from kafka_sink.exactly_once.transactions import FENCED
 from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, of_rows, prepared
-from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, of_attempt, reported
 from kafka_sink.spark.driver.jobs import (
     Interrupts,
+    WriteCourse,
+    as_spark_reads,
+    of_attempt,
+    reported,
     require_kept_blocks,
     run_stoppable,
     shuffle_tasks,
@@ -35,33 +39,23 @@ from kafka_sink.spark.driver.jobs import (
     until_first_failure,
 )
 from kafka_sink.spark.driver.progress_line import progress_line
-from kafka_sink.spark.driver.transactional_write import (
+from kafka_sink.spark.driver.write_report import (
     APPLICATION,
+    WriteSummary,
+    check_bad_rows,
+    check_messages,
     driver_of,
     note_call,
+    publish,
     sink_of,
     transactions_to_commit,
 )
-from kafka_sink.spark.driver.write_report import (
-    check_bad_rows,
-    check_messages,
-    publish,
-    publish_failure,
-    report_of,
-    warn_of_skipped,
-)
-from kafka_sink.spark.errors import cause_of, short
+from kafka_sink.spark.errors import cause_of, short, told
 from kafka_sink.spark.format_lookup import name_interpreter
-from kafka_sink.spark.internals import (
-    array_of_one,
-    classic_context,
-    micro_batch_of,
-    remove_checkpoint,
-    running_query,
-)
+from kafka_sink.spark.internals import array_of_one, classic_context, micro_batch_of, remove_checkpoint, running_query
 from kafka_sink.spark.options import OptionValue, SinkOptions, parse_arguments
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of
-from kafka_sink.spark.task.task_outcome import TaskOutcome, outcome_of, total_of
+from kafka_sink.spark.task.task_outcome import TaskOutcome, outcome_of
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import require_local_checkpoint
 from kafka_sink.spark.write_spec import FAIL, KIND, ExactlyOnce, WriteSpec
@@ -112,18 +106,21 @@ def write(
     :raises ExactlyOnceError: if nothing was committed for another reason, or (not atomic) a part was lost in an outage;
         the text says which.
     """
-    if classic_context(df.sparkSession) is not None:
+    # None with Spark Connect.
+    context = classic_context(df.sparkSession)
+    if context is not None:
         name_interpreter(df.sparkSession)
-    with Interrupts(_not_begun) as interrupts, progress_line(df, is_wanted=progress) as counted:
+    with Interrupts(lambda: _NOT_BEGUN) as interrupts, progress_line(df, is_wanted=progress) as counted:
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
         spec = prepared(df.schema, parsed, asks_brokers=_reaches_brokers(df, parsed))
-        numbers, rows = BatchNumbering.OF_AN_APPLICATION, counted or _counter(df)
-        begun = _Write(df, spec, APPLICATION, numbers, counted=rows, interrupts=interrupts)
+        if counted is None and context is not None:
+            counted = context.accumulator(0)
+        numbers = BatchNumbering.OF_AN_APPLICATION
+        begun = _DataFrameWrite(df, spec, APPLICATION, numbers, counted=counted, interrupts=interrupts)
         return begun.report(atomic=atomic)
 
 
-def _not_begun() -> str:
-    return "the write was stopped: it had not begun, and no row is in Kafka"
+_NOT_BEGUN: Final = "the write was stopped: it had not begun, and no row is in Kafka"
 
 
 @short
@@ -149,13 +146,11 @@ def foreach_batch(
     with once(warned):
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
+    @once(warned)
     def write_batch(df: DataFrame, batch_id: int) -> None:
-        with once(warned):
-            write_once(df, batch_id)
-
-    def write_once(df: DataFrame, batch_id: int) -> None:
         numbered = parsed.numbered(batch_id)
-        query = _query_of(df)
+        # None if it is not available, as with Spark Connect.
+        query, _ = micro_batch_of(classic_context(df.sparkSession))
         writer, run = APPLICATION, None
         if query is None:
             offsets = OffsetsReading(checkpoint_location, batch_id).result()
@@ -166,12 +161,13 @@ def foreach_batch(
         try:
             asks_brokers = _reaches_brokers(df, numbered)
             spec = prepared(df.schema, numbered, asks_brokers=asks_brokers, settings_valid_ms=VALID_IN_STREAM_MS)
-            begun = _Write(df, spec, writer, spec.numbers_of_a_query, offsets, is_of_query=True, run=run)
+            numbers = spec.numbers_of_a_query
+            begun = _DataFrameWrite(df, spec, writer, numbers, offsets, is_of_query=True, run=run)
             begun.report(atomic=atomic)
         except KafkaError as error:
             # Spark shows the trace twice, between those of Java; the text says what happened.
             _log.debug("micro-batch %d failed", batch_id, exc_info=True)
-            raise error.with_traceback(None) from None
+            raise told(error.with_traceback(None)) from None
         except Exception as error:
             read = as_spark_reads(error)
             if read is error:
@@ -186,31 +182,8 @@ def _reaches_brokers(df: DataFrame, options: SinkOptions) -> bool:
     return options.spec.exactly_once is not None or classic_context(df.sparkSession) is not None
 
 
-def _query_of(df: DataFrame) -> str | None:
-    """The id of the query that *df* is a batch of; None if it is not available (as with Spark Connect)."""
-    return micro_batch_of(classic_context(df.sparkSession))[0]
-
-
-def _counter(df: DataFrame) -> Accumulator[int] | None:
-    """The accumulator of the tasks' rows; None with Spark Connect, which has none."""
-    context = classic_context(df.sparkSession)
-    return None if context is None else context.accumulator(0)
-
-
 @dataclass(frozen=True)
-class _Result:
-    """The tasks of the successful attempt, the number of attempts (0: the version was *skipped*), and the time when the
-    tasks had ended.
-    """
-
-    outcomes: list[TaskOutcome]
-    attempts: int
-    written_ms: int
-    skipped: Skipped | None = None
-
-
-@dataclass(frozen=True)
-class _Write:
+class _DataFrameWrite:
     """A write of *df* by *writer*, whose versions are numbered as *numbers* says, with the *offsets* planned for this
     one; tasks add their rows to *counted*. *is_of_query*: a query writes it, in this *run* (None: not known), whose
     stop ends the jobs of this thread; other writes end with *interrupts*."""
@@ -230,48 +203,34 @@ class _Write:
         spec, once = self.spec, self.spec.exactly_once
         started_ms = SYSTEM_CLOCK.monotonic_ms()
         version = None if once is None else once.version
-        named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": version}
+        summary = WriteSummary() if once is None else WriteSummary(sink=once.name, number=version)
         course = WriteCourse(spec.topic, version, self.counted, self.is_of_query)
         self.interrupts.meaning = course.stopped
         try:
             if once is None or version is None:
-                result = self._at_least_once()
+                summary = self._at_least_once(summary)
             else:
-                result = (self._atomically if atomic else self._in_parallel)(once, version, course)
+                summary = (self._atomically if atomic else self._in_parallel)(summary, once, version, course)
                 if self.run is not None:
                     note_call(self.df, spec, once, self.run, version)
         except BaseException as error:
             failure = course.ended_by(self.interrupts.behind(error))
-            publish_failure((), spec, reported(failure), **named)
+            publish(replace(summary, outcomes=(), decision="failed", error=reported(failure)), spec)
             if failure is error or self.is_of_query:
                 # Spark tells the stop of a query from a failure by the exception.
                 raise
             raise failure from None
         self.interrupts.meaning = too_late
-        ended_ms = SYSTEM_CLOCK.monotonic_ms()
-        decision: Literal["written", "skipped", "older"] = "written"
-        if result.skipped is not None:
-            decision = result.skipped.decision
-            warn_of_skipped(named.get("sink"), result.skipped)
-        commit_ms = ended_ms - result.written_ms
-        more = {"decision": decision, **named, "attempts": result.attempts, "commit_ms": commit_ms}
-        inputs = _input_files(self.df) if lineage.is_configured() else ()
-        publish(partial(report_of, result.outcomes, **more), spec, inputs)
-        total = total_of(result.outcomes)
-        return WriteReport(
-            decision=decision,
-            rows=total.rows_acked,
-            record_bytes=total.record_bytes,
-            wire_bytes=total.wire_bytes,
-            tasks=len(result.outcomes),
-            attempts=result.attempts,
-            elapsed_ms=ended_ms - started_ms,
-            commit_ms=commit_ms,
-            partitions=total.ranges,
-            bad_rows=total.bad_rows,
-        )
+        elapsed_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
+        inputs: list[str] = []
+        if lineage.is_configured():
+            # As far as Spark tells.
+            with suppress(Exception):
+                inputs = self.df.inputFiles()
+        publish(summary, spec, inputs)
+        return summary.as_report(elapsed_ms)
 
-    def _at_least_once(self) -> _Result:
+    def _at_least_once(self, summary: WriteSummary) -> WriteSummary:
         spec = self.spec
 
         def task(batches: Iterator[pa.RecordBatch]) -> TaskOutcome:
@@ -281,39 +240,37 @@ class _Write:
 
         outcomes = self._outcomes(self.df, task)
         check_bad_rows(outcomes, spec)
-        return _Result(outcomes, 1, SYSTEM_CLOCK.monotonic_ms())
+        return replace(summary, outcomes=outcomes, attempts=1, commit_ms=0)
 
-    def _in_parallel(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
-        sink = sink_of(self.spec, once)
+    def _in_parallel(self, summary: WriteSummary, once: ExactlyOnce, version: int, course: WriteCourse) -> WriteSummary:
+        spec, writer, sink = self.spec, self.writer, sink_of(self.spec, once)
+        summary = replace(summary, attempts=0, commit_ms=0)
         with sink.turn():
-            return self._in_turn(sink, version, course)
+            plan = replace(sink.plan(writer, version), offsets=self.offsets)
+            if not plan.must_write(version, writer, self.numbers):
+                return summary.skipped(plan.skipped(version))
 
-    def _in_turn(self, sink: ParallelSink, version: int, course: WriteCourse) -> _Result:
-        spec, writer = self.spec, self.writer
-        plan = replace(sink.plan(writer, version), offsets=self.offsets)
-        if not plan.must_write(version, writer, self.numbers):
-            return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.skipped(version))
+            def task(batches: Iterator[pa.RecordBatch]) -> TaskOutcome:
+                from kafka_sink.spark.task.transactional_task import write_in_transaction
 
-        def task(batches: Iterator[pa.RecordBatch]) -> TaskOutcome:
-            from kafka_sink.spark.task.transactional_task import write_in_transaction
+                return write_in_transaction(batches, spec, plan, version, writer)
 
-            return write_in_transaction(batches, spec, plan, version, writer)
+            try:
+                outcomes = self._outcomes(self.df, task)
+            except BaseException:
+                sink.give_up(plan)
+                raise
+            written_ms = SYSTEM_CLOCK.monotonic_ms()
+            course.is_deciding = True
+            written = transactions_to_commit(sink, plan, outcomes, spec)
+            current = sink.commit(plan, version, writer, written, numbers=self.numbers, records_empty=True)
+            commit_ms = SYSTEM_CLOCK.monotonic_ms() - written_ms
+            if current is not None:
+                return replace(summary, commit_ms=commit_ms).skipped(current.skipped(version))
+            sink.look_ahead()
+            return replace(summary, outcomes=outcomes, attempts=1, commit_ms=commit_ms)
 
-        try:
-            outcomes = self._outcomes(self.df, task)
-        except BaseException:
-            sink.give_up(plan)
-            raise
-        written_ms = SYSTEM_CLOCK.monotonic_ms()
-        course.is_deciding = True
-        written = transactions_to_commit(sink, plan, outcomes, spec)
-        current = sink.commit(plan, version, writer, written, numbers=self.numbers, records_empty=True)
-        if current is not None:
-            return _Result([], 0, written_ms, current.skipped(version))
-        sink.look_ahead()
-        return _Result(outcomes, 1, written_ms)
-
-    def _atomically(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
+    def _atomically(self, summary: WriteSummary, once: ExactlyOnce, version: int, course: WriteCourse) -> WriteSummary:
         if once.two_phase:
             raise ConfigError.of(
                 "kafka.transaction.two.phase.commit.enable",
@@ -326,7 +283,7 @@ class _Write:
         with_copies = speculates(self.df.sparkSession)
         sink, of_writing = AtomicSink(driver_of(spec, once)), spec.placed()
         last: list[TaskOutcome] = []
-        written_ms = 0
+        written_ms: int | None = None
 
         def write_rows(plan: Plan) -> list[dict[TopicPartition, RowRange]]:
             nonlocal last, written_ms
@@ -340,23 +297,27 @@ class _Write:
                     # If it were raised, Spark would retry the task and report only the last attempt.
                     return TaskOutcome(failure=error)
 
-            rows = self._by_partition()
+            placed: DataFrame | None = None
             try:
-                last = self._outcomes(rows, task, with_copies=with_copies)
+                placed = self._by_partition()
+                last = self._outcomes(placed, task, with_copies=with_copies)
             except Exception as error:
                 raise of_attempt(error) from error
             finally:
-                remove_checkpoint(rows)
+                if placed is not None:
+                    remove_checkpoint(placed)
             written_ms = SYSTEM_CLOCK.monotonic_ms()
             check_bad_rows(last, spec)
             course.is_deciding = True
             return [
-                {place: RowRange(part.first_offset, part.last_offset + 1) for place, part in outcome.ranges.items()}
+                {part: RowRange(rows.first_offset, rows.last_offset + 1) for part, rows in outcome.ranges.items()}
                 for outcome in last
             ]
 
         outcome = sink.write(version, writer, self.numbers, write_rows, attempts=_ATTEMPTS, offsets=self.offsets)
-        return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.skipped)
+        commit_ms = 0 if written_ms is None else SYSTEM_CLOCK.monotonic_ms() - written_ms
+        summary = replace(summary, outcomes=last, attempts=outcome.attempts, commit_ms=commit_ms)
+        return summary if outcome.skipped is None else summary.skipped(outcome.skipped)
 
     def _by_partition(self) -> DataFrame:
         """The rows as payloads with the partition of each; the rows of one partition are in one task. They are
@@ -366,7 +327,7 @@ class _Write:
 
         df, spec = self.df, self.spec
         # Without the information that a column has no nulls: a row that is dropped only has nulls.
-        payloads = {each.column for each in spec.formats}
+        payloads = {form.column for form in spec.formats}
         fields = [
             StructField(item.name, BinaryType() if item.name in payloads else of_rows(item.dataType))
             for item in df.schema.fields
@@ -377,13 +338,13 @@ class _Write:
         if spec.on_bad_row != FAIL:
             fields.append(StructField(KIND, ByteType()))
 
-        def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def with_partitions_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with worker_process.of(spec):
                 from kafka_sink.spark.task.placing import with_partitions
 
                 yield from with_partitions(batches, spec)
 
-        placed = df.mapInArrow(place, StructType(fields))
+        placed = df.mapInArrow(with_partitions_of, StructType(fields))
         topic = spec.topic
         keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
         tasks = shuffle_tasks(df, topic, spec.producer)
@@ -416,7 +377,8 @@ class _Write:
         outcomes = [outcome_of(row.outcome) for row in self._run_jobs(collect)]
         failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
         if failures:
-            raise max(failures, key=_says_most)
+            # What no attempt cures, or else a fence, says most of why all have failed.
+            raise max(failures, key=lambda failure: (failure.is_permanent, failure.code in FENCED))
         return check_messages(outcomes)
 
     def _run_jobs(self, action: Callable[[], T]) -> T:
@@ -431,16 +393,3 @@ class _Write:
             if cause is None or cause is error:
                 raise
             raise cause from None
-
-
-def _input_files(df: DataFrame) -> list[str]:
-    """The files that *df* reads, as far as Spark tells."""
-    try:
-        return df.inputFiles()
-    except Exception:
-        return []
-
-
-def _says_most(failure: SinkWriteError) -> int:
-    """More than that of other tasks if it says more of why they all failed."""
-    return 2 if failure.is_permanent else int(failure.code in FENCED)

@@ -1,8 +1,9 @@
-"""The errors of kafkalite in those of Spark: a task says in one line what failed, and :func:`cause_of` reads it.
+"""The errors of kafkalite in those of Spark: one line tells programs what failed, and :func:`cause_of` reads it.
 
-An exception of a task reaches the program as the text of its trace, among the traces of Java. The note of
-:func:`told` is the last line of the task's trace, behind the line with the class and the text, which is one line as
-well: no text of a broker, a row or a topic can begin a line there.
+An exception of a task, and of the driver's data source, reaches the program as the text of its trace, among the traces
+of Java. The line of a task is a note, the last line of its trace (:func:`told`). That of the driver stands between the
+class and the sentence, with which the text ends (:func:`in_text`). The sentence is one line as well: no text of a
+broker, a row or a topic can begin a line there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
 from kafka_sink.common.bounded import parsed_json
@@ -32,23 +34,30 @@ from kafka_sink.common.text import printable
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=KafkaError)
 
 _log = logging.getLogger(__name__)
 
 #: Errors of rows, found by a check before they are sent or by an answer of the brokers.
 _UNWRITABLE: Final = (RowError, RecordTooLargeError, InvalidRecordError, InvalidTimestampError)
-#: The attributes of SinkWriteError.
-_ATTRIBUTES: Final = ("cause_class", "code", "topic", "partition", "option", "column", "is_permanent")
-_KINDS: Final[dict[str, type[SinkWriteError]]] = {
-    SinkWriteError.__name__: SinkWriteError,
-    **{kind.__name__: kind for kind in SinkWriteError.__subclasses__()},
+#: The attributes of errors that programs read, and their types in JSON.
+_ATTRIBUTES: Final[Mapping[str, type]] = {
+    "cause_class": str,
+    "code": str,
+    "topic": str,
+    "partition": int,
+    "option": str,
+    "column": str,
+    "is_permanent": bool,
 }
 #: The beginning of the line that tells programs the attributes.
 _BEGINS: Final = "kafkalite failure: "
 #: A name of a topic has at most 249 characters, and what a row names as one may have any number.
 _LONGEST: Final = 400
-#: The last line of a trace.
-_RAISED: Final = re.compile(r"^kafka_sink\.errors\.(\w+Error): (.*)$", re.MULTILINE)
+#: The last lines of a trace: class, attributes of an error of the driver, sentence, attributes of one of a task.
+_RAISED: Final = re.compile(
+    rf"^kafka_sink\.errors\.(\w+Error): (?:{_BEGINS}(.*)\n)?(.*)$(?:\n{_BEGINS}(.*)$)?", re.MULTILINE
+)
 
 
 def of_task(error: BaseException, text: str, topic: str | None = None, partition: int | None = None) -> SinkWriteError:
@@ -57,68 +66,79 @@ def of_task(error: BaseException, text: str, topic: str | None = None, partition
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
-    cause = next((each for each in causes if not isinstance(each, SinkWriteError)), error)
+    cause = next((link for link in causes if not isinstance(link, SinkWriteError)), error)
     while isinstance(cause.__cause__, type(cause)):
         # The same error, of a class that says more.
         cause = cause.__cause__
     kind: type[SinkWriteError] = SinkWriteError
-    if any(isinstance(each, TooManyBadRowsError) for each in causes):
+    if any(isinstance(link, TooManyBadRowsError) for link in causes):
         kind, cause = TooManyBadRowsError, error
-    elif any(isinstance(each, _UNWRITABLE) for each in causes):
+    elif any(isinstance(link, _UNWRITABLE) for link in causes):
         kind = UnwritableRowsError
-    of_kafka = [each for each in causes if isinstance(each, KafkaError)]
+    of_kafka = [link for link in causes if isinstance(link, KafkaError)]
     failure = kind(
         text,
         cause_class=type(cause).__name__,
-        code=next((each.code for each in causes if isinstance(each, ApiError)), None),
-        topic=next((each.topic for each in of_kafka if each.topic is not None), topic),
-        partition=next((each.partition for each in of_kafka if each.partition is not None), partition),
-        option=next((each.option for each in of_kafka if each.option is not None), None),
-        column=next((each.column for each in causes if isinstance(each, RowError) and each.column), None),
-        is_permanent=any(is_permanent(each) for each in causes),
+        code=next((link.code for link in causes if isinstance(link, ApiError)), None),
+        topic=next((link.topic for link in of_kafka if link.topic is not None), topic),
+        partition=next((link.partition for link in of_kafka if link.partition is not None), partition),
+        option=next((link.option for link in of_kafka if link.option is not None), None),
+        column=next((link.column for link in of_kafka if link.column), None),
+        is_permanent=any(is_permanent(link) for link in causes),
     )
     return told(failure)
 
 
-def told(failure: SinkWriteError) -> SinkWriteError:
+def told(failure: E) -> E:
     """*failure*, which a task raises, with its text in one line and the line for programs behind it."""
-    failure.args = (printable(" ".join(str(failure).split("\n"))),)
+    failure.args = (_in_one_line(failure),)
     failure.add_note(_BEGINS + json.dumps(attributes_of(failure)))
     return failure
 
 
-def attributes_of(error: SinkWriteError) -> dict[str, Any]:
-    """The attributes of *error* as values of JSON, for :func:`with_attributes`."""
-    values = {name: getattr(error, name) for name in _ATTRIBUTES}
+def _in_one_line(error: KafkaError) -> str:
+    return printable(" ".join(str(error).split("\n")))
+
+
+def attributes_of(error: KafkaError) -> dict[str, Any]:
+    """The attributes of *error* that are known, as values of JSON, for :func:`error_of`."""
+    values = {name: getattr(error, name, None) for name in _ATTRIBUTES}
+    if isinstance(code := values["code"], ErrorCode):
+        values["code"] = code.name
     shown = {name: value[:_LONGEST] if isinstance(value, str) else value for name, value in values.items()}
-    return {**shown, "code": error.code and error.code.name, "kind": type(error).__name__}
+    return {name: value for name, value in shown.items() if value not in (None, "")}
 
 
-def with_attributes(text: str, attributes: Any) -> SinkWriteError:
-    """The error with *text* and the *attributes* of :func:`attributes_of`.
+def error_of(kind: str, text: str, attributes: Any = ()) -> KafkaError:
+    """The error of the class *kind* of :mod:`kafka_sink.errors` with *text* and the *attributes* of
+    :func:`attributes_of`.
 
     :raises ValueError, TypeError, KeyError: if they are something else.
     """
-    kind = _KINDS[attributes["kind"]]
-    texts = {name: attributes[name] for name in ("topic", "option", "column")}
-    code, partition, is_final = attributes["code"], attributes["partition"], attributes["is_permanent"]
-    if not all(each is None or isinstance(each, str) for each in texts.values()) or not isinstance(is_final, bool):
-        raise ValueError("these are no attributes of a failure")
-    if partition is not None and type(partition) is not int:
-        raise ValueError("the partition is no number")
-    return kind(
-        text,
-        cause_class=str(attributes["cause_class"]),
-        code=None if code is None else ErrorCode[code],
-        partition=partition,
-        is_permanent=is_final,
-        **texts,
-    )
+    values: dict[str, Any] = dict(attributes)
+    if any(type(value) is not _ATTRIBUTES[name] for name, value in values.items()):
+        raise ValueError("these are no attributes of an error")
+    if "code" in values:
+        values["code"] = ErrorCode[values["code"]]
+    # Tasks start without all that it imports.
+    from kafka_sink import errors
+
+    named: type[KafkaError] = getattr(errors, kind, KafkaError)
+    if issubclass(named, SinkWriteError):
+        return named(text, **values)
+    # Some are made of more than a text, which only the process that raised them had.
+    error = named.__new__(named)
+    error.args = (text,)
+    vars(error).update(values)
+    return error
 
 
-def short(function: Callable[P, T]) -> Callable[P, T]:
-    """*function*, called on the driver by Spark or by a program, whose errors have no frames of kafkalite before their
-    sentence: Spark and notebooks show them. The trace is in the log, at level DEBUG."""
+def short(function: Callable[P, T], *, is_text: bool = False) -> Callable[P, T]:
+    """*function*, called on the driver by a program, whose errors have no frames of kafkalite before their sentence:
+    notebooks show them. The trace is in the log, at level DEBUG.
+
+    :param is_text: the program gets the text of errors alone, which then has their attributes.
+    """
 
     @functools.wraps(function)
     def called(*arguments: P.args, **named: P.kwargs) -> T:
@@ -126,16 +146,27 @@ def short(function: Callable[P, T]) -> Callable[P, T]:
             return function(*arguments, **named)
         except KafkaError as error:
             _log.debug("%s has failed", function.__qualname__, exc_info=True)
+            if is_text:
+                sentence, attributes = _in_one_line(error), attributes_of(error)
+                if attributes or sentence.startswith(_BEGINS):
+                    sentence = f"{_BEGINS}{json.dumps(attributes)}\n{sentence}"
+                error.args = (sentence,)
             raise error.with_traceback(None) from None
 
     return called
 
 
+def in_text(function: Callable[P, T]) -> Callable[P, T]:
+    """As :func:`short`, for a *function* that Spark calls, which passes on texts alone."""
+    return short(function, is_text=True)
+
+
 def cause_of(error: BaseException) -> KafkaError | None:
     """The error of kafkalite that made Spark raise *error*, as :mod:`kafka_sink.errors` has it; None if it is another.
 
-    ``df.write`` and ``StreamingQuery`` raise errors of Spark, which have that error as text only. An error of a task is
-    a :class:`SinkWriteError` with its attributes; others have their class and their text alone.
+    ``df.write`` and ``StreamingQuery`` raise errors of Spark, which have that error as text only. It is found with its
+    class, its text, and what it is about: ``topic``, ``partition``, ``option``, ``column`` and, of a broker's answer,
+    ``code``. An error of a task is a :class:`SinkWriteError`.
     """
     if isinstance(error, KafkaError):
         return error
@@ -144,24 +175,10 @@ def cause_of(error: BaseException) -> KafkaError | None:
     except Exception:
         # Py4J asks the JVM for the text, which may have ended.
         return None
-    lines = text.split("\n")
-    for raised, line in zip(lines[-2::-1], lines[:0:-1], strict=True):
-        if line.startswith(_BEGINS) and (match := _RAISED.match(raised)):
-            try:
-                return with_attributes(match[2], parsed_json(line.removeprefix(_BEGINS)))
-            except (ValueError, TypeError, KeyError):
-                continue
-    matches = _RAISED.findall(text)
-    if not matches:
-        return None
-    # Tasks start without all that it imports.
-    from kafka_sink import errors
-
-    name, sentence = matches[-1]
-    if name in _KINDS:
-        return _KINDS[name](sentence)
-    kind = getattr(errors, name, KafkaError)
-    # Some are made of more than a text, which only the process that raised them had.
-    found: KafkaError = kind.__new__(kind)
-    found.args = (sentence,)
-    return found
+    matches = [match.groups() for match in _RAISED.finditer(text)]
+    for kind, of_driver, sentence, of_task in reversed(matches):
+        # The traces of other errors, of which it is the cause or which Spark repeats, stand around it.
+        with suppress(ValueError, TypeError, KeyError):
+            if (attributes := of_driver or of_task) is not None:
+                return error_of(kind, sentence, parsed_json(attributes))
+    return error_of(matches[-1][0], matches[-1][2]) if matches else None

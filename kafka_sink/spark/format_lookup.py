@@ -65,15 +65,23 @@ def register_format(spark: SparkSession, source: type[DataSource]) -> None:
     """
     if not is_connect(spark):
         name_interpreter(spark)
-    if is_connect(spark) or not (_is_provided(spark, source) or has_format(spark, FORMAT, source)):
+    # Spark's own search starts a Python process, which takes a second.
+    is_provided = not is_connect(spark) and _finds_ours_alone(spark) and provide_format(spark, FORMAT, source)
+    if is_connect(spark) or not (is_provided or has_format(spark, FORMAT, source)):
         try:
             spark.dataSource.register(source)
         except PySparkException as error:
             if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
                 raise
-    if not is_connect(spark):
-        activate(spark)
-        _activate_where_named()
+    if is_connect(spark):
+        return
+    activate(spark)
+    # From now on, whoever names the format in a writer makes the session of the DataFrame the active one first.
+    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    for writer in (DataFrameWriter, DataStreamWriter):
+        writer.format = activate_before(writer.format, FORMAT)  # type: ignore[assignment,method-assign]
 
 
 def name_interpreter(spark: SparkSession) -> None:
@@ -101,12 +109,6 @@ def _is_own_interpreter(python: str | None) -> bool:
     return path is not None and Path(path).parent.resolve() == _OWN_FOLDER and Path(path).samefile(sys.executable)
 
 
-def _is_provided(spark: SparkSession, source: type[DataSource]) -> bool:
-    """Whether Spark, which has not searched yet, was given this format instead: its search starts a Python process,
-    which takes a second."""
-    return _finds_ours_alone(spark) and provide_format(spark, FORMAT, source)
-
-
 def _finds_ours_alone(spark: SparkSession) -> bool:
     """Whether the search of Spark would find this format and no other. It sees what is installed, and what the JVM's
     environment names, but no path that this process has added to its own."""
@@ -124,15 +126,6 @@ def _formats_in(path: list[str]) -> set[str]:
     return {module.name for module in pkgutil.iter_modules(path) if module.name.startswith("pyspark_")}
 
 
-def _activate_where_named() -> None:
-    """From now on, whoever names the format in a writer makes the session of the DataFrame the active one first."""
-    from pyspark.sql.readwriter import DataFrameWriter
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    for writer in (DataFrameWriter, DataStreamWriter):
-        writer.format = activate_before(writer.format, FORMAT)  # type: ignore[assignment,method-assign]
-
-
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
@@ -140,33 +133,39 @@ def look_up(spark: SparkSession) -> Finding:
     """Whether ``df.write.format`` and ``df.writeStream.format`` find the format in this thread; if not, why, and the
     line to write. Spark does what it does for a write, up to the process that makes the data source."""
     if SPARK < (4, 0):
-        return _found("Spark 3.5 has no formats in Python: kafka_sink.write and foreach_batch need none")
+        text = "Spark 3.5 has no formats in Python: kafka_sink.write and foreach_batch need none"
+        return Finding(STEP, FORMAT, Status.OK, text)
     try:
         if not is_connect(spark):
-            _look_up_as_a_write(spark)
+            # A read would look in the session of the reader; a write looks in that of the thread.
+            spark.range(0).write.format(FORMAT)
+            look_up_format(spark, FORMAT)
         # The access to the schema is what makes Spark Connect ask its server.
         _ = spark.read.format(FORMAT).load().schema
     except Exception as error:
         # Spark's errors are of several kinds: py4j's own if PySpark knows no better.
         text = str(error)
         if ONLY_WRITES in text:
-            return _found("found, and its Python process runs")
+            return Finding(STEP, FORMAT, Status.OK, "found, and its Python process runs")
         if "[DATA_SOURCE_NOT_FOUND]" in text:
-            return _failed(*(_on_the_server() if is_connect(spark) else _in_this_jvm(spark)))
-        return _failed(_last_error(text), _USABLE_PYTHON)
-    return _failed(f"another format has the name {FORMAT}", f"call {REGISTER}, which replaces it")
+            return Finding(STEP, FORMAT, Status.FAILED, *(_ON_THE_SERVER if is_connect(spark) else _in_this_jvm(spark)))
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        cause = next((line for line in reversed(lines) if "Error: " in line), lines[0] if lines else text)
+        return Finding(STEP, FORMAT, Status.FAILED, cause, _USABLE_PYTHON)
+    text = f"another format has the name {FORMAT}"
+    return Finding(STEP, FORMAT, Status.FAILED, text, f"call {REGISTER}, which replaces it")
 
 
 _USABLE_PYTHON: Final = (
     "PYSPARK_PYTHON must name an interpreter that has pyspark and kafkalite where Spark is started, and no module "
     "pyspark_… of another package may fail there"
 )
-
-
-def _look_up_as_a_write(spark: Any) -> None:
-    """A read would look in the session of the reader; a write looks in that of the thread."""
-    spark.range(0).write.format(FORMAT)
-    look_up_format(spark, FORMAT)
+#: The cause, and what to do.
+_ON_THE_SERVER: Final = (
+    "the server has looked for formats with an interpreter that does not have kafkalite",
+    f"call {REGISTER} before the write; kafkalite must be installed in the server's interpreter (PYSPARK_PYTHON when "
+    "it is started)",
+)
 
 
 def _in_this_jvm(spark: Any) -> tuple[str, str]:
@@ -177,32 +176,9 @@ def _in_this_jvm(spark: Any) -> tuple[str, str]:
         return cause, f"call {REGISTER} once, before the write"
     if not is_own:
         return "another session is active in this thread", f"call {REGISTER} with the session of the DataFrame"
-    named = [environment_of_jvm(spark, name) for name in _NAMES_OF_PYTHON]
-    python = next(filter(None, named), _DEFAULT_PYTHON)
+    python = next(filter(None, (environment_of_jvm(spark, name) for name in _NAMES_OF_PYTHON)), _DEFAULT_PYTHON)
     return (
         f"Spark has looked for formats with the interpreter {python}, which has no kafkalite or cannot be run",
         f"call {REGISTER} before the write, or export PYSPARK_PYTHON={sys.executable} before Spark is started "
         "(spark.pyspark.python is not used for this)",
     )
-
-
-def _on_the_server() -> tuple[str, str]:
-    return (
-        "the server has looked for formats with an interpreter that does not have kafkalite",
-        f"call {REGISTER} before the write; kafkalite must be installed in the server's interpreter (PYSPARK_PYTHON "
-        "when it is started)",
-    )
-
-
-def _last_error(text: str) -> str:
-    """The line of Spark's error that says what happened."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if "Error: " in line), lines[0] if lines else text)
-
-
-def _found(what: str) -> Finding:
-    return Finding(STEP, FORMAT, Status.OK, what)
-
-
-def _failed(cause: str, what_to_do: str) -> Finding:
-    return Finding(STEP, FORMAT, Status.FAILED, cause, what_to_do)

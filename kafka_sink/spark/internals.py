@@ -33,10 +33,10 @@ _DAEMON: Final = f"{os.sep}pyspark{os.sep}daemon.py"
 _log = logging.getLogger(__name__)
 
 
-def _seen(look: Callable[[], T], otherwise: T) -> T:
-    """The result of *look*, or *otherwise* where Spark has changed or has gone."""
+def _seen(access: Callable[[], T], otherwise: T) -> T:
+    """The result of *access*, or *otherwise* where Spark has changed or has gone."""
     try:
-        return look()
+        return access()
     except Exception:
         _log.debug("Spark does not have what was looked for", exc_info=True)
         return otherwise
@@ -60,13 +60,13 @@ def stages_with_tag(context: SparkContext, tag: str) -> set[int]:
     Seen in Spark 3.5 to 4.3. Gone: none.
     """
 
-    def look() -> set[int]:
+    def access() -> set[int]:
         private: Any = context
         tracker = context.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in private._jsc.sc().statusTracker().getJobIdsForTag(tag)]
         return {stage for job in jobs if job is not None for stage in job.stageIds}
 
-    return _seen(look, set())
+    return _seen(access, set())
 
 
 def running_tasks(context: SparkContext, stages: Collection[int]) -> int:
@@ -76,7 +76,7 @@ def running_tasks(context: SparkContext, stages: Collection[int]) -> int:
     Seen in Spark 3.5 to 4.3 (``TaskSchedulerImpl.taskIdToTaskSetManager``). Gone: 0, so that nobody waits for them.
     """
 
-    def look() -> int:
+    def access() -> int:
         private: Any = context
         # The keys are Java's longs, with which Py4J finds nothing.
         managers = private._jsc.sc().taskScheduler().taskIdToTaskSetManager().elements()
@@ -85,7 +85,7 @@ def running_tasks(context: SparkContext, stages: Collection[int]) -> int:
             count += managers.nextElement().taskSet().stageId() in stages
         return count
 
-    return _seen(look, 0)
+    return _seen(access, 0)
 
 
 def remove_checkpoint(rows: Any) -> None:
@@ -119,10 +119,10 @@ class SparksBar:
         # Scala's Option: Spark may show none.
         bar = context._jsc.sc().progressBar()
         if bar.isDefined():
-            found = bar.get()
-            self._last_end_ms = found.getClass().getDeclaredField("lastFinishTime")
+            shown = bar.get()
+            self._last_end_ms = shown.getClass().getDeclaredField("lastFinishTime")
             self._last_end_ms.setAccessible(True)
-            self._bar = found
+            self._bar = shown
 
     def erase(self) -> None:
         """Erase what the bar has drawn."""
@@ -176,12 +176,12 @@ def running_query(spark: Any, query: str) -> Any:
     their numbers alone.
     """
 
-    def look() -> Any:
+    def access() -> Any:
         # The session of a batch is a clone, and its own manager does not know the query.
         running = spark._jsparkSession.sharedState().activeStreamingQueries()
         return running.get(spark._jvm.java.util.UUID.fromString(query))
 
-    return _seen(look, None)
+    return _seen(access, None)
 
 
 def hadoop_files(spark: Any, location: str) -> tuple[Any, Any]:
@@ -200,7 +200,7 @@ def jvm_with_callbacks() -> Any:
     kafkalite.
     """
 
-    def look() -> Any:
+    def access() -> Any:
         from pyspark import SparkContext
         from pyspark.java_gateway import ensure_callback_server_started
 
@@ -211,7 +211,7 @@ def jvm_with_callbacks() -> Any:
         start(gateway)
         return gateway.jvm
 
-    return _seen(look, None)
+    return _seen(access, None)
 
 
 # --- sessions of threads ----------------------------------------------------------------------------------------------
@@ -276,12 +276,12 @@ def is_active(spark: Any) -> bool | None:
     Seen in Spark 4.0 to 4.3. Gone: True, as if nothing was wrong.
     """
 
-    def look() -> Any:
+    def access() -> Any:
         active = spark._jvm.org.apache.spark.sql.SparkSession.getActiveSession()
         return None if active.isEmpty() else bool(active.get().equals(spark._jsparkSession))
 
-    found: bool | None = _seen(look, True)
-    return found
+    active: bool | None = _seen(access, True)
+    return active
 
 
 def look_up_format(spark: Any, name: str) -> None:
@@ -302,7 +302,7 @@ def has_format(spark: Any, name: str, source: type) -> bool:
     Seen in Spark 4.0 to 4.3 (``DataSourceManager``). Gone: False, and it is registered again, of which Spark warns.
     """
 
-    def look() -> bool:
+    def access() -> bool:
         from pyspark.serializers import CloudPickleSerializer
 
         serializer: Any = CloudPickleSerializer
@@ -315,7 +315,7 @@ def has_format(spark: Any, name: str, source: type) -> bool:
         is_complete = list(held.pythonIncludes()) == list(spark.sparkContext._python_includes)
         return is_complete and bool(held.command().mkString(",") == ",".join(map(str, signed)))
 
-    return _seen(look, False)
+    return _seen(access, False)
 
 
 def environment_of_jvm(spark: Any, name: str) -> str | None:
@@ -343,7 +343,7 @@ def provide_format(spark: Any, name: str, source: Any) -> bool:
     Seen in Spark 4.0 to 4.3 (``DataSourceManager.dataSourceBuilders``). Gone: False, and Spark searches.
     """
 
-    def give() -> bool:
+    def access() -> bool:
         from pyspark.serializers import CloudPickleSerializer
 
         serializer: Any = CloudPickleSerializer
@@ -362,12 +362,12 @@ def provide_format(spark: Any, name: str, source: Any) -> bool:
             [],
             None,
         )
-        found = sources.v2.python.UserDefinedPythonDataSource(function)
-        only = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({name: found})
+        ours = sources.v2.python.UserDefinedPythonDataSource(function)
+        only = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({name: ours})
         getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(only))
         return True
 
-    return _seen(give, False)
+    return _seen(access, False)
 
 
 def has_workers(spark: Any) -> bool:
@@ -377,12 +377,12 @@ def has_workers(spark: Any) -> bool:
     it is. ``SparkEnv`` cannot be asked: Py4J lists its methods, of which one needs a class that PySpark does not have.
     """
 
-    def look() -> bool:
+    def access() -> bool:
         jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
         children = [pid for tasks in Path(f"/proc/{jvm}/task").glob("*/children") for pid in tasks.read_text().split()]
         return any(b"pyspark.worker" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children)
 
-    return _seen(look, True)
+    return _seen(access, True)
 
 
 def python_of_workers(context: Any) -> str | None:

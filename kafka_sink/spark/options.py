@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeAlias
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import Said, warn
+from kafka_sink.common.text import words
 from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF
 from kafka_sink.producer import config as producer_config
@@ -30,15 +31,18 @@ from kafka_sink.registry.config import (
     registry_configs,
     registry_secrets,
 )
-from kafka_sink.spark.producer_spec import KAFKA_PREFIX, REFUSED, TWO_PHASE, producer_spec
 from kafka_sink.spark.write_spec import (
     DEAD_LETTER,
     EXACTLY_ONCE_OPTIONS,
     FAIL,
     FORMATS_AND_SCHEMAS,
+    KAFKA_PREFIX,
+    REFUSED,
     TOPIC_AND_ROWS,
+    TWO_PHASE,
     ExactlyOnce,
     WriteSpec,
+    producer_spec,
 )
 
 _log = logging.getLogger(__name__)
@@ -60,28 +64,12 @@ _OF_REGISTRY = frozenset(c.keys(RegistryConfig))
 
 #: Options of Spark's Kafka source (from its Kafka guide), which stand in mappings that both use.
 _OF_SPARKS_SOURCE = frozenset(
-    [
-        "assign",
-        "subscribe",
-        "subscribepattern",
-        "startingoffsets",
-        "startingoffsetsbytimestamp",
-        "startingoffsetsbytimestampstrategy",
-        "startingtimestamp",
-        "endingoffsets",
-        "endingoffsetsbytimestamp",
-        "endingtimestamp",
-        "failondataloss",
-        "fetchoffset.numretries",
-        "fetchoffset.retryintervalms",
-        "groupidprefix",
-        "kafkaconsumer.polltimeoutms",
-        "maxoffsetspertrigger",
-        "maxrecordsperpartition",
-        "maxtriggerdelay",
-        "minoffsetspertrigger",
-        "minpartitions",
-    ]
+    words("""
+    assign subscribe subscribepattern startingoffsets startingoffsetsbytimestamp startingoffsetsbytimestampstrategy
+    startingtimestamp endingoffsets endingoffsetsbytimestamp endingtimestamp failondataloss fetchoffset.numretries
+    fetchoffset.retryintervalms groupidprefix kafkaconsumer.polltimeoutms maxoffsetspertrigger maxrecordsperpartition
+    maxtriggerdelay minoffsetspertrigger minpartitions
+""")
 )
 
 AT_LEAST_ONCE = "at-least-once"
@@ -95,19 +83,14 @@ _OF_THE_QUERY = frozenset({_CHECKPOINT, "queryname"})
 #: they do not concern the sink.
 _ASYNC_PROGRESS = "asyncprogresstrackingenabled"
 _OF_ASYNC_PROGRESS = frozenset(
-    {
-        _ASYNC_PROGRESS,
-        "asyncprogresstrackingcheckpointintervalms",
-        "_asyncprogresstrackingoverridesinksupportcheck",
-    }
+    {_ASYNC_PROGRESS, "asyncprogresstrackingcheckpointintervalms", "_asyncprogresstrackingoverridesinksupportcheck"}
 )
 
 
 @dataclass(frozen=True)
 class WantedFormat:
     """What the options say about a column that is written in the format *name*: a given *schema*, the *message* of
-    Protobuf in it, and the *references* to what a registry has.
-    """
+    Protobuf in it, and the *references* to what a registry has."""
 
     column: str
     name: str
@@ -116,47 +99,37 @@ class WantedFormat:
     references: str | None = None
 
 
+def _of_format(option: str, text: str, validator: c.Validator) -> Any:
+    return c.STRING(None, text, validator, name=option, group=FORMATS_AND_SCHEMAS)
+
+
 def _format(column: str, types: str) -> Any:
-    return c.STRING(
-        None,
-        f"write the column {column}, {types}in this format; default: a string or binary column as it is",
-        c.one_of(*FORMATS),
-        name=f"{column}.format",
-        group=FORMATS_AND_SCHEMAS,
-    )
+    text = f"write the column {column}, {types}in this format; default: a string or binary column as it is"
+    return _of_format(f"{column}.format", text, c.one_of(*FORMATS))
 
 
 def _schema(column: str) -> Any:
-    return c.STRING(
-        None,
+    text = (
         f"with {column}.format: the schema, or on the driver a file with it, a folder, or several files with commas "
-        "between, the schema first; default: derived from the column",
-        c.Validator("a schema", bool),
-        name=f"{column}.schema",
-        group=FORMATS_AND_SCHEMAS,
+        "between, the schema first; default: derived from the column"
     )
+    return _of_format(f"{column}.schema", text, c.Validator("a schema", bool))
 
 
 def _references(column: str) -> Any:
-    return c.STRING(
-        None,
+    text = (
         f"with {column}.schema and a registry: what the schema refers to there, a JSON list of name, subject and "
-        "version",
-        c.Validator("a list in JSON", bool),
-        name=f"{column}.refs",
-        group=FORMATS_AND_SCHEMAS,
+        "version"
     )
+    return _of_format(f"{column}.refs", text, c.Validator("a list in JSON", bool))
 
 
 def _message(column: str) -> Any:
-    return c.STRING(
-        None,
+    text = (
         f"with {column}.format=protobuf and a schema that is not derived: the name of the message; default: the first "
-        "one",
-        c.Validator("the name of a message", bool),
-        name=f"{column}.message",
-        group=FORMATS_AND_SCHEMAS,
+        "one"
     )
+    return _of_format(f"{column}.message", text, c.Validator("the name of a message", bool))
 
 
 @dataclass(frozen=True)
@@ -247,9 +220,7 @@ class SinkOptions(c.Options):
             once = ExactlyOnce(sink, progress_topic, self.txn_version, self.spec.producer.two_phase)
         guarantee = AT_LEAST_ONCE if self.transactional_id_prefix is None else EXACTLY_ONCE
         return replace(
-            self,
-            delivery_guarantee=self.delivery_guarantee or guarantee,
-            spec=replace(self.spec, exactly_once=once),
+            self, delivery_guarantee=self.delivery_guarantee or guarantee, spec=replace(self.spec, exactly_once=once)
         )
 
     @cached_property
@@ -335,30 +306,28 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
         elif is_of_serializers(lowered):
             check_of_serializers(lowered, value)
             without_effect[name] = "what is written in any case"
-        elif reader := _reader_of(lowered):
-            # They stand in mappings that others use too.
+        elif lowered in _OF_SPARKS_SOURCE:
+            # Options of others stand in mappings that these use too.
+            without_effect[name] = "for reading"
+        elif lowered in _OF_THE_QUERY | _OF_ASYNC_PROGRESS:
+            without_effect[name] = "for streams"
+        elif reader := c.reader_of(ProducerConfig, lowered):
             without_effect[name] = reader
         else:
             raise _refused(name, value, list(own.values()))
     _check_prefixed(kafka_values, own)
     registry, registry_tls = registry_configs(registry_values)
     secrets_of_registry = registry_secrets(registry_values)
-    secrets = producer_config.inline_secrets(kafka_values)
+    secrets = [f"{KAFKA_PREFIX}{name}" for name in producer_config.inline_secrets(kafka_values)]
     of_tasks, of_driver = ({n: sink_values[n] for n in c.keys(table) if n in sink_values} for table in tables)
     producer = producer_spec(kafka_values, without_effect)
     spec = c.parse(WriteSpec, of_tasks, made={"producer": producer, "checkpoint_location": checkpoint})
-    made = {
-        "spec": spec,
-        "registry_properties": registry_values,
-        "registry": registry,
-        "registry_tls": registry_tls,
-    }
-    parsed = c.parse(SinkOptions, of_driver, made=made)
-    _warn_of_secrets([f"{KAFKA_PREFIX}{name}" for name in secrets])
+    of_registry = {"registry_properties": registry_values, "registry": registry, "registry_tls": registry_tls}
+    parsed = c.parse(SinkOptions, of_driver, made={"spec": spec, **of_registry})
+    _warn_of_secrets(secrets)
     _warn_of_secrets(secrets_of_registry)
-    _check_topic(parsed)
     _check_formats(parsed)
-    _check_bad_rows(parsed.spec)
+    _check_topics(parsed)
     _check_exactly_once(parsed, is_stream=is_stream)
     if is_async and parsed.delivery_guarantee == EXACTLY_ONCE:
         raise ConfigError.of(
@@ -415,13 +384,6 @@ def _warn_of_secrets(names: Sequence[str]) -> None:
         )
 
 
-def _reader_of(name: str) -> str | None:
-    """The reader of an option without ``kafka.``, such as a source, if it is not the sink."""
-    if name in _OF_SPARKS_SOURCE:
-        return "for reading"
-    return "for streams" if name in _OF_THE_QUERY | _OF_ASYNC_PROGRESS else c.reader_of(ProducerConfig, name)
-
-
 #: Names of Confluent's client for Python and of Spark's ``to_avro``, by the options here.
 _MEANT: Final[Mapping[str, str]] = {
     "url": URL,
@@ -432,17 +394,6 @@ _MEANT: Final[Mapping[str, str]] = {
 }
 
 
-def _what_was_meant(name: str, own: list[str]) -> str:
-    """A hint: the option that is meant, or a list of the options."""
-    kafka = [known for known in c.keys(ProducerConfig) if known not in REFUSED]
-    if name in kafka:
-        return f" (did you mean {KAFKA_PREFIX}{name}?)"
-    meant = _MEANT.get(name.lower()) or c.misspelt(name, [*own, *_OF_REGISTRY])
-    return (
-        f" (did you mean {meant}?)" if meant else c.hint(ProducerConfig, name, KAFKA_PREFIX, without=REFUSED)
-    ) or f"; remove it: the options are {', '.join(own)}, and Kafka's options as {KAFKA_PREFIX}…"
-
-
 def _refused(name: str, value: str, own: list[str]) -> ConfigError:
     """The error for an option that is neither one of the sink's *own* options nor a Kafka option."""
     lowered = name.lower()
@@ -451,23 +402,20 @@ def _refused(name: str, value: str, own: list[str]) -> ConfigError:
             f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)",
             option="path",
         )
-    return ConfigError(f"unknown option {name}{_what_was_meant(lowered, own)}", option=name)
-
-
-def _check_topic(options: SinkOptions) -> None:
-    """:raises ConfigError: if options for the creation of a topic lack what they need."""
-    if options.topic_partitions is not None and options.spec.topic is None:
-        raise ConfigError.of("topicPartitions", " needs option topic; topics named in a column are not created")
-    if options.topic_replication_factor is not None and options.topic_partitions is None:
-        raise ConfigError.of(
-            "topicReplicationFactor",
-            " has no effect without topicPartitions, which creates a missing topic; set both, or remove it",
+    if lowered in c.keys(ProducerConfig) and lowered not in REFUSED:
+        hint = f" (did you mean {KAFKA_PREFIX}{lowered}?)"
+    elif meant := _MEANT.get(lowered) or c.misspelt(lowered, [*own, *_OF_REGISTRY]):
+        hint = f" (did you mean {meant}?)"
+    else:
+        hint = c.hint(ProducerConfig, lowered, KAFKA_PREFIX, without=REFUSED) or (
+            f"; remove it: the options are {', '.join(own)}, and Kafka's options as {KAFKA_PREFIX}…"
         )
+    return ConfigError(f"unknown option {name}{hint}", option=name)
 
 
 def _check_formats(options: SinkOptions) -> None:
     """:raises ConfigError: if options of a format have no effect."""
-    formatted = [each.column for each in options.wanted_formats]
+    formatted = [wanted.column for wanted in options.wanted_formats]
     for column, settings in (
         ("key", {"schema": options.key_schema, "message": options.key_message, "refs": options.key_refs}),
         ("value", {"schema": options.value_schema, "message": options.value_message, "refs": options.value_refs}),
@@ -522,8 +470,16 @@ def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
         )
 
 
-def _check_bad_rows(spec: WriteSpec) -> None:
-    """:raises ConfigError: if options about bad rows contradict each other."""
+def _check_topics(options: SinkOptions) -> None:
+    """:raises ConfigError: if options about new topics, or about bad rows and theirs, contradict each other."""
+    spec = options.spec
+    if options.topic_partitions is not None and spec.topic is None:
+        raise ConfigError.of("topicPartitions", " needs option topic; topics named in a column are not created")
+    if options.topic_replication_factor is not None and options.topic_partitions is None:
+        raise ConfigError.of(
+            "topicReplicationFactor",
+            " has no effect without topicPartitions, which creates a missing topic; set both, or remove it",
+        )
     if spec.on_bad_row == DEAD_LETTER and spec.dead_letter_topic is None:
         raise ConfigError.of("onBadRow", "=dead-letter needs the topic of the bad rows: set option deadLetterTopic")
     if spec.on_bad_row != DEAD_LETTER and spec.dead_letter_topic is not None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.spark.options import OptionValue, as_texts, parse_options
-from kafka_sink.spark.producer_spec import KAFKA_PREFIX
+from kafka_sink.spark.write_spec import KAFKA_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,23 +71,18 @@ def peek(
 
 def _row(record: ConsumedRecord) -> tuple[Any, ...]:
     headers = [(name, value) for name, value in record.headers] or None
+    timestamp = None
+    if record.timestamp >= 0:
+        # Python's datetime does not have all times.
+        with suppress(OverflowError):
+            timestamp = _EPOCH + datetime.timedelta(milliseconds=record.timestamp)
     return (
         record.key,
         record.value,
         record.topic,
         record.partition,
         record.offset,
-        _time(record.timestamp),
+        timestamp,
         int(record.is_log_append_time),
         headers,
     )
-
-
-def _time(timestamp_ms: int) -> datetime.datetime | None:
-    """None if the record has no timestamp, or one that Python's datetime cannot hold."""
-    if timestamp_ms < 0:
-        return None
-    try:
-        return _EPOCH + datetime.timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return None

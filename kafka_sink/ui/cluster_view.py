@@ -1,16 +1,19 @@
-"""What the pages show of a cluster, asked with the project's own clients, and the speed of its partitions, from end
-offsets that were seen one after another.
+"""What the pages show of a cluster, asked with the project's own clients, the speed of its partitions, from end offsets
+that were seen one after another, and its metrics for Prometheus, under the names that kafka_exporter gives to those
+that it has as well.
 
 The threads of the web server call it. An answer is shared by all who ask within a second, or while it is awaited, and
 no lock is held meanwhile. What cannot be read of a group or a topic is shown as such, beside the others. It only sends
 requests that read.
+
+Source: https://github.com/danielqsj/kafka_exporter#metrics.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +24,8 @@ from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common import config as common_config
 from kafka_sink.common.bounded import known_number
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, moment_ms, within
-from kafka_sink.common.errors import ApiError, UnknownTopicOrPartitionError
+from kafka_sink.common.errors import ApiError, KafkaError, UnknownTopicOrPartitionError
+from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.newest import PeekLimits, newest_records, records_from
@@ -53,8 +57,8 @@ class Rates:
 
     def note(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
         """The partitions have the end offsets *ends* at *now_ms*."""
-        for place, end in ends.items():
-            seen = self._seen.setdefault(place, deque())
+        for partition, end in ends.items():
+            seen = self._seen.setdefault(partition, deque())
             if seen and end < seen[-1][1]:
                 # The topic was deleted and created again.
                 seen.clear()
@@ -62,15 +66,15 @@ class Rates:
             while len(seen) > 2 and seen[1][0] <= now_ms - _WINDOW_MS:
                 seen.popleft()
 
-    def keep(self, places: Iterable[TopicPartition]) -> None:
-        """Forget all partitions but *places*."""
-        self._seen = {place: self._seen[place] for place in places if place in self._seen}
+    def keep(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget all others."""
+        self._seen = {partition: self._seen[partition] for partition in partitions if partition in self._seen}
 
-    def per_s(self, places: Iterable[TopicPartition]) -> float | None:
-        """Records per second of all *places* together; None before each was seen twice."""
+    def per_s(self, partitions: Iterable[TopicPartition]) -> float | None:
+        """Records per second of all *partitions* together; None before each was seen twice."""
         total = 0.0
-        for place in places:
-            seen = self._seen.get(place, deque())
+        for partition in partitions:
+            seen = self._seen.get(partition, deque())
             if len(seen) < 2 or seen[-1][0] == seen[0][0]:
                 return None
             total += (seen[-1][1] - seen[0][1]) * 1000 / (seen[-1][0] - seen[0][0])
@@ -119,12 +123,12 @@ class TransactionView:
 
 @dataclass(frozen=True, slots=True)
 class RecordSearch:
-    """The records whose key contains *key* and whose value contains *value*, as UTF-8; *place* is the offset
+    """The records whose key contains *key* and whose value contains *value*, as UTF-8; *since* is the offset
     or the time (ISO 8601) from which on they are searched, or empty."""
 
     key: str = ""
     value: str = ""
-    place: str = ""
+    since: str = ""
 
     @property
     def is_narrow(self) -> bool:
@@ -134,15 +138,15 @@ class RecordSearch:
         return self.key.encode() in (record.key or b"") and self.value.encode() in (record.value or b"")
 
     def start(self) -> Start | None:
-        """:raises ValueError: if *place* is neither an offset nor a time."""
-        if not self.place:
+        """:raises ValueError: if *since* is neither an offset nor a time."""
+        if not self.since:
             return None
-        if (offset := known_number(self.place)) is not None:
+        if (offset := known_number(self.since)) is not None:
             return offset
         try:
-            return FromTime(moment_ms(self.place))
+            return FromTime(moment_ms(self.since))
         except ValueError:
-            raise ValueError(f"{self.place!r}: expected an offset, or a time such as 2026-01-31T12:00 (UTC)") from None
+            raise ValueError(f"{self.since!r}: expected an offset, or a time such as 2026-01-31T12:00 (UTC)") from None
 
 
 class ClusterView:
@@ -183,9 +187,9 @@ class ClusterView:
         return self._share(("topic", name), lambda: self._views([name], are_all=False)[0])
 
     def records(self, topic: str, search: RecordSearch) -> list[ConsumedRecord]:
-        """The newest records that match *search*, newest first; with a place the first ones from there, oldest first.
+        """The newest records that match *search*, newest first; with a start the first ones from there, oldest first.
 
-        :raises ValueError: if the place is neither an offset nor a time.
+        :raises ValueError: if the start is neither an offset nor a time.
         """
         start = search.start()
 
@@ -226,10 +230,10 @@ class ClusterView:
             client = self._transactions
             names = sorted(client.run(client.list_ids()))
             described = client.run(client.describe(names[:MOST_TRANSACTIONS]))
-            running = [each for each in described.values() if not each.is_over]
+            running = [transaction for transaction in described.values() if not transaction.is_over]
             decided = self._decided(running)
-            views = [self._transaction(each, decided) for each in running]
-            return len(names), sorted(views, key=lambda each: (-(each.age_s or 0), each.transactional_id))
+            views = [self._transaction(transaction, decided) for transaction in running]
+            return len(names), sorted(views, key=lambda view: (-(view.age_s or 0), view.transactional_id))
 
         return self._share("transactions", read)
 
@@ -237,7 +241,7 @@ class ClusterView:
         """What *read* returns, or returns to another caller now, or has returned within the last second."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            self._shared = {each: kept for each, kept in self._shared.items() if kept[1] > now_ms - _SHARED_MS}
+            self._shared = {name: kept for name, kept in self._shared.items() if kept[1] > now_ms - _SHARED_MS}
             is_asked = key in self._shared
             answer: Future[T] = self._shared.setdefault(key, (Future(), FOREVER_MS))[0]
         if not is_asked:
@@ -251,29 +255,26 @@ class ClusterView:
         return answer.result()
 
     def _views(self, names: list[str], *, are_all: bool) -> list[TopicView]:
-        described = self._described(names)
+        try:
+            described = list(self._topics.describe_topics(names).values())
+        except UnknownTopicOrPartitionError:
+            # One of all topics was deleted since they were listed; a topic that was asked for is missed.
+            present = set(self._topics.list_topics(include_internal=True))
+            if len(names) == 1:
+                raise
+            described = list(self._topics.describe_topics([name for name in names if name in present]).values())
         led = [info.topic_partition for topic in described for info in topic.partitions if info.leader]
-        first, ends = (self._topics.offsets(led, each, known_only=True) for each in (EARLIEST, LATEST))
+        first, ends = (self._topics.offsets(led, spec, known_only=True) for spec in (EARLIEST, LATEST))
         with self._lock:
             self._rates.note(self._clock.monotonic_ms(), ends)
             if are_all:
                 self._rates.keep(ends)
             return [self._view(topic, first, ends) for topic in described]
 
-    def _described(self, names: list[str]) -> list[TopicDescription]:
-        try:
-            return list(self._topics.describe_topics(names).values())
-        except UnknownTopicOrPartitionError:
-            # One of all topics was deleted since they were listed; a topic that was asked for is missed.
-            known = set(self._topics.list_topics(include_internal=True))
-            if len(names) == 1:
-                raise
-            return list(self._topics.describe_topics([name for name in names if name in known]).values())
-
     def _view(
         self, topic: TopicDescription, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> TopicView:
-        places = [info.topic_partition for info in topic.partitions if info.leader]
+        led = [info.topic_partition for info in topic.partitions if info.leader]
         partitions = tuple(
             PartitionView(
                 info.partition,
@@ -286,14 +287,16 @@ class ClusterView:
             )
             for info in topic.partitions
         )
-        offsets = sum(ends[place] - first[place] for place in places if place in ends and place in first)
-        return TopicView(topic.name, offsets, self._rates.per_s(places), partitions)
+        offsets = sum(
+            ends[partition] - first[partition] for partition in led if partition in ends and partition in first
+        )
+        return TopicView(topic.name, offsets, self._rates.per_s(led), partitions)
 
     def _decided(self, running: list[TransactionDescription]) -> set[Transaction]:
         """The transactions that the sinks of *running* have decided to commit."""
         client = self._transactions
         decided: set[Transaction] = set()
-        sinks = {sink_of_id(each.transaction.transactional_id) for each in running}
+        sinks = {sink_of_id(described.transaction.transactional_id) for described in running}
         for name, topic in filter(None, sinks):
             # Another application may use the group of that name.
             with suppress(ProgressError, ApiError):
@@ -301,15 +304,118 @@ class ClusterView:
                 decided.update(() if progress is None else progress.transactions)
         return decided
 
-    def _transaction(self, each: TransactionDescription, decided: set[Transaction]) -> TransactionView:
-        name = each.transaction.transactional_id
-        sink = sink_of_id(name)
-        age_ms = None if each.started_ms < 0 else max(self._clock.wall_ms() - each.started_ms, 0)
+    def _transaction(self, described: TransactionDescription, decided: set[Transaction]) -> TransactionView:
+        name = described.transaction.transactional_id
+        sink, age_ms = sink_of_id(name), max(self._clock.wall_ms() - described.started_ms, 0)
         return TransactionView(
             name,
-            each.state,
+            described.state,
             None if sink is None else sink[0],
-            each.transaction in decided,
-            None if age_ms is None else age_ms // 1000,
-            tuple(str(place) for place in sorted(each.partitions)),
+            described.transaction in decided,
+            None if described.started_ms < 0 else age_ms // 1000,
+            tuple(map(str, sorted(described.partitions))),
         )
+
+
+_UP: Final = Family(
+    "cluster",
+    "up",
+    "1 if the cluster answers, 0 if not: all other metrics of the cluster are then missing. Try kafkalite topics list "
+    "with the same options from the same machine.",
+)
+_UNDER_REPLICATED: Final = Family(
+    "topic",
+    "partition-under-replicated-partition",
+    "1 if a replica of the partition is not in sync. Look for the broker that is down or slow: kafkalite topics "
+    "describe.",
+)
+_OLDEST_OFFSET: Final = Family(
+    "topic",
+    "partition-oldest-offset",
+    "First offset that the partition still has. It moves when retention or compaction deletes.",
+)
+_CURRENT_OFFSET: Final = Family(
+    "topic",
+    "partition-current-offset",
+    "Offset of the next record of the partition, transaction markers included. Its rate is that of all writers.",
+)
+_MEMBERS: Final = Family(
+    "consumergroup",
+    "members",
+    "Members of the group. 0 is normal for the group of an exactly-once sink, which is no consumer.",
+)
+_LAG: Final = Family(
+    "consumergroup",
+    "lag",
+    "Records of the partition that the group has not committed. If it grows, its consumers are slower than the "
+    "writers, or stopped; readers of committed records may also wait for an open transaction.",
+)
+_PROGRESS_BATCH: Final = Family("sink", "progress-batch", "Last batch that an exactly-once sink has committed.")
+_PROGRESS_AGE: Final = Family(
+    "sink",
+    "progress-age-seconds",
+    "Time since that commit. If it is far above the trigger's interval, the query is stalled or its source is empty.",
+)
+_OPEN: Final = Family(
+    "transactions",
+    "open",
+    "Transactions that are open in the cluster, of any application. It goes up and down with each batch.",
+)
+_OLDEST_AGE: Final = Family(
+    "transactions",
+    "oldest-age-seconds",
+    "Age of the oldest open transaction; 0 if there is none. Readers of committed records wait behind it: beyond "
+    "transaction.timeout.ms it hangs, see kafkalite txn hanging.",
+)
+FAMILIES: Final = (
+    _UP,
+    _UNDER_REPLICATED,
+    _OLDEST_OFFSET,
+    _CURRENT_OFFSET,
+    _MEMBERS,
+    _LAG,
+    _PROGRESS_BATCH,
+    _PROGRESS_AGE,
+    _OPEN,
+    _OLDEST_AGE,
+)
+
+
+def cluster_metrics(cluster: ClusterView) -> Iterator[Metric]:
+    """Offsets of partitions, lags of groups, batches of sinks, and open transactions; only that the cluster is down, if
+    it does not answer."""
+    try:
+        metrics = [*_of_topics(cluster), *_of_groups(cluster)]
+        _, transactions = cluster.transactions()
+    except (KafkaError, OSError):
+        yield _UP.at(0)
+        return
+    yield _UP.at(1)
+    yield from metrics
+    yield _OPEN.at(len(transactions))
+    yield _OLDEST_AGE.at(max((transaction.age_s or 0 for transaction in transactions), default=0))
+
+
+def _of_topics(cluster: ClusterView) -> Iterator[Metric]:
+    for topic in cluster.topics():
+        for partition in topic.partitions:
+            tags = (("topic", topic.name), ("partition", str(partition.number)))
+            yield _UNDER_REPLICATED.at(len(partition.in_sync) < len(partition.replicas), *tags)
+            if partition.first is not None and partition.end is not None:
+                yield _OLDEST_OFFSET.at(partition.first, *tags)
+                yield _CURRENT_OFFSET.at(partition.end, *tags)
+
+
+def _of_groups(cluster: ClusterView) -> Iterator[Metric]:
+    for group in cluster.groups()[1]:
+        name = ("consumergroup", group["group"])
+        if group["problem"]:
+            continue
+        yield _MEMBERS.at(group["members"], name)
+        for entry in group["partitions"]:
+            if entry["lag"] is not None:
+                yield _LAG.at(entry["lag"], name, ("topic", entry["topic"]), ("partition", str(entry["partition"])))
+        for sink in group["sinks"]:
+            of_sink = (("sink", group["group"]), ("topic", sink["topic"]))
+            yield _PROGRESS_BATCH.at(sink["last_batch"], *of_sink)
+            yield _PROGRESS_AGE.at(sink["age_s"], *of_sink)

@@ -18,7 +18,7 @@ from kafka_sink.exactly_once.progress import latest_batch
 
 def sinks_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
     """The topics whose offsets in the group are the progress of a sink, with its last batch."""
-    batches = {place.topic: latest_batch(each) for place, each in committed.items() if place.partition == 0}
+    first = {partition.topic: offset for partition, offset in committed.items() if partition.partition == 0}
     now_s = SYSTEM_CLOCK.wall_ms() // 1000
     return [
         {
@@ -29,8 +29,8 @@ def sinks_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict
             # The clock of the driver may be ahead.
             "age_s": max(now_s - batch.decided_s, 0),
         }
-        for topic, batch in batches.items()
-        if batch is not None
+        for topic, offset in first.items()
+        if (batch := latest_batch(offset)) is not None
     ]
 
 
@@ -49,13 +49,13 @@ def group_documents(groups: GroupAdmin, topics: AdminClient, names: Sequence[str
         except ApiError as error:
             read.append((GroupDescription(name, "unknown", "", -1, ()), {}, str(error)))
     # Members assign themselves what they like, and topics come and go.
-    wanted = {place for group, committed, _ in read for place in (*committed, *_members_by_partition(group))}
-    ends = topics.offsets(wanted, LATEST, known_only=True) if wanted else {}
+    partitions = {part for group, committed, _ in read for part in (*committed, *_members_by_partition(group))}
+    ends = topics.offsets(partitions, LATEST, known_only=True) if partitions else {}
     return [_group_document(group, committed, ends, problem) for group, committed, problem in read]
 
 
 def _members_by_partition(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
-    return {place: member for member in group.members for place in member.partitions}
+    return {partition: member for member in group.members for partition in member.partitions}
 
 
 def _group_document(
@@ -68,17 +68,17 @@ def _group_document(
     sinks = sinks_of(committed)
     without_lag = {sink["topic"] for sink in sinks}
     entries = []
-    for place in sorted({*committed, *members}):
-        at = committed[place].offset if place in committed else None
-        end = None if place.topic in without_lag else ends.get(place)
-        member = members.get(place)
+    for partition in sorted({*committed, *members}):
+        offset = committed[partition].offset if partition in committed else None
+        end = None if partition.topic in without_lag else ends.get(partition)
+        member = members.get(partition)
         entries.append(
             {
-                "topic": place.topic,
-                "partition": place.partition,
-                "offset": at,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": offset,
                 "end_offset": end,
-                "lag": None if at is None or end is None else max(end - at, 0),
+                "lag": None if offset is None or end is None else max(end - offset, 0),
                 "member": None if member is None else member.member_id,
                 "client": None if member is None else member.client_id,
                 "host": None if member is None else member.host,

@@ -1,7 +1,8 @@
 """The pages and the script and style that they use, as an ASGI application, and their server on loopback.
 
 Handlers run on the threads of the web server. Only GET is answered, and only to the machine's own browser: requests for
-other hosts, as DNS rebinding makes them, and from pages of other origins are refused.
+other hosts, as DNS rebinding makes them, and from pages of other origins are refused. The files that are read are those
+of the option reportPath that the user named, and no other ones.
 
 Source: https://www.starlette.io; https://www.w3.org/TR/CSP3; https://fetch.spec.whatwg.org (Origin).
 """
@@ -9,11 +10,13 @@ Source: https://www.starlette.io; https://www.w3.org/TR/CSP3; https://fetch.spec
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from http import HTTPStatus
 from importlib import resources
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -36,12 +39,76 @@ from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.http.local_asgi import AsgiServer
 from kafka_sink.http.local_server import PATH, refusal_of
 from kafka_sink.reports.chart import CONFIG, chart_of
-from kafka_sink.reports.writes import recent_rows_per_s, with_before
+from kafka_sink.reports.writes import SinkProgress, StreamFigures, Tail, read_writes, recent_rows_per_s, with_before
 from kafka_sink.ui import shown
-from kafka_sink.ui.cluster_metrics import cluster_metrics
-from kafka_sink.ui.cluster_view import MOST_GROUPS, MOST_TRANSACTIONS, SEARCHED_RECORDS, ClusterView, RecordSearch
-from kafka_sink.ui.reports import Reports
+from kafka_sink.ui.cluster_view import (
+    MOST_GROUPS,
+    MOST_TRANSACTIONS,
+    SEARCHED_RECORDS,
+    ClusterView,
+    RecordSearch,
+    cluster_metrics,
+)
 from kafka_sink.ui.shown import ByteView
+
+#: The writes that a page shows.
+SHOWN_WRITES: Final = 100
+_SUFFIXES: Final = (".jsonl", ".json")
+
+
+class Reports:
+    """The report *path*, or those in the folder *path*, which may come to be later."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # File → its size and time of change, and what was read then.
+        self._read: dict[Path, tuple[tuple[int, int], tuple[int, Sequence[SinkProgress]]]] = {}
+        self._lock = threading.Lock()
+        # Name of a file → what its lines so far come to.
+        self._figures: dict[str, tuple[Tail, StreamFigures]] = {}
+
+    def names(self) -> list[str]:
+        """The names of the files, the one that was written last first."""
+        if not self.path.is_dir():
+            return [self.path.name] if self.path.exists() else []
+        # A link would show lines of a file elsewhere, and a pipe would be waited for.
+        files = (file for file in self.path.iterdir() if file.suffix in _SUFFIXES and not file.is_symlink())
+        dated = [(status.st_mtime_ns, file.name) for file in files if S_ISREG((status := file.stat()).st_mode)]
+        return [name for _, name in sorted(dated, reverse=True)]
+
+    def read(self, name: str) -> tuple[int, Sequence[SinkProgress]]:
+        """The number of writes in the file *name*, one of :meth:`names`, and the last ones.
+
+        :raises ValueError: if it is no report.
+        :raises OSError: if it cannot be read.
+        """
+        file = self._file(name)
+        status = file.stat()
+        stamp = status.st_size, status.st_mtime_ns
+        kept = self._read.get(file)
+        if kept is None or kept[0] != stamp:
+            kept = stamp, read_writes(file, SHOWN_WRITES)
+            self._read[file] = kept
+        return kept[1]
+
+    def metrics(self) -> Iterator[Metric]:
+        """The families ``kafka_sink_…`` of all files, each with its name as the label ``report``.
+
+        :raises ValueError: if one is no report.
+        :raises OSError: if one cannot be read.
+        """
+        with self._lock:
+            for name in self.names():
+                tail, figures = self._figures.setdefault(
+                    name, (Tail(self._file(name)), StreamFigures(("report", name)))
+                )
+                for line in tail.read():
+                    figures.add(line)
+                yield from figures.metrics()
+
+    def _file(self, name: str) -> Path:
+        return self.path / name if self.path.is_dir() else self.path
+
 
 #: A record of a megabyte may have a quarter of a million.
 MOST_HEADERS: Final = 20
@@ -92,13 +159,7 @@ _STYLES_OF_MAPS: Final = re.compile(rb'getElementById\("([0-9a-f]{64})"\)')
 @cache
 def _styles_of_maps() -> list[str]:
     script = resources.files("plotly") / "package_data" / "plotly.min.js"
-    return sorted({found.decode() for found in _STYLES_OF_MAPS.findall(script.read_bytes())})
-
-
-def _without_controls(value: Any) -> Any:
-    """*value* as it is put into a page: names come from brokers, and from whoever writes to them."""
-    is_text = isinstance(value, str) and not hasattr(value, "__html__")
-    return without_controls(value) if is_text else value
+    return sorted({style.decode() for style in _STYLES_OF_MAPS.findall(script.read_bytes())})
 
 
 class Pages:
@@ -113,7 +174,8 @@ class Pages:
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
-            finalize=_without_controls,
+            # Names come from brokers, and from whoever writes to them.
+            finalize=lambda value: without_controls(value) if type(value) is str else value,
         )
         self._templates.filters.update(
             number=shown.shown_number, rate=shown.shown_rate, age=shown.shown_age, time=shown.shown_time
@@ -140,14 +202,13 @@ class Pages:
 
     def topics(self, request: Request) -> Response:
         """All topics whose names contain the parameter ``q``."""
-        wanted = request.query_params.get("q", "")
+        part = request.query_params.get("q", "")
 
         def values() -> Values:
             topics = self._cluster.topics()
-            chosen = [topic for topic in topics if wanted.lower() in topic.name.lower()]
-            return {"topics": chosen, "count": len(topics)}
+            return {"topics": [topic for topic in topics if part.lower() in topic.name.lower()], "count": len(topics)}
 
-        return self._page("topics", values, query=wanted)
+        return self._page("topics", values, query=part)
 
     def topic(self, request: Request) -> Response:
         """A topic, its partitions, and its records: the newest, or those that the parameters ``key``, ``value`` and
@@ -163,16 +224,11 @@ class Pages:
                 records = self._cluster.records(name, search)
             except (ValueError, ApiError) as error:
                 # What is still being typed: the form has to stay.
-                if not search.place:
+                if not search.since:
                     raise
                 problem = str(error)
-            context = {
-                "records": records,
-                "problem": problem,
-                "shown": self._view.of_page(),
-                "searched": SEARCHED_RECORDS,
-            }
-            return {"topic": topic, **context}
+            shown = {"problem": problem, "shown": self._view.of_page(), "searched": SEARCHED_RECORDS}
+            return {"topic": topic, "records": records, **shown}
 
         return self._page("topic", values, name=name, search=search)
 
@@ -253,10 +309,9 @@ class Pages:
             return self._render("error", {**always, "page": template, "error": text}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _not_found(self, request: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
-        phrase = HTTPStatus(status).phrase
-        text = f"{request.url.path} is not a page" if status == HTTPStatus.NOT_FOUND else phrase
-        return self._render("error", {"page": "", "name": phrase, "error": text}, HTTPStatus(status))
+        status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
+        text = f"{request.url.path} is not a page" if status == HTTPStatus.NOT_FOUND else status.phrase
+        return self._render("error", {"page": "", "name": status.phrase, "error": text}, status)
 
     def _render(self, template: str, values: Values, status: HTTPStatus = HTTPStatus.OK) -> Response:
         page = values.pop("page", template)

@@ -40,7 +40,7 @@ from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task import kept_producers, task_writer, transactional_task
+from kafka_sink.spark.task import task_writer, transactional_task
 from kafka_sink.spark.task.task_outcome import TaskOutcome
 from kafka_sink.spark.task.task_writer import write_task
 from kafka_sink.spark.task.transactional_task import write_in_transaction
@@ -84,8 +84,8 @@ class Worker:
         """Tasks that are run meanwhile are this worker's."""
         with (
             # However long the run takes: nothing is asked for again.
-            mock.patch.object(kept_producers, "MOST_AGE_MS", _FOR_EVER_MS),
-            mock.patch.object(kept_producers, "MOST_IDLE_MS", _FOR_EVER_MS),
+            mock.patch.object(task_writer, "MOST_AGE_MS", _FOR_EVER_MS),
+            mock.patch.object(task_writer, "MOST_IDLE_MS", _FOR_EVER_MS),
             mock.patch.object(task_writer, "kept_producers", self._producers),
             mock.patch.object(transactional_task, "shared_client", lambda properties: self._coordinators),
             mock.patch.object(transactional_task, "WRITER_TRANSACTIONS", self._ids),

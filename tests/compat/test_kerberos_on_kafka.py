@@ -13,8 +13,7 @@ import pytest
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import Status
-from kafka_sink.preflight.target import CheckTarget
+from kafka_sink.preflight.findings import CheckTarget, Status
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.support.kdc import BROKER, USER, Kdc, requires_kerberos, running_kdc

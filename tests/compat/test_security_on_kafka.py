@@ -15,8 +15,7 @@ from confluent_kafka.admin import AdminClient as ForeignAdmin
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import AuthenticationError, SslAuthenticationError
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import CheckReport
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
+from kafka_sink.preflight.findings import CheckReport, CheckTarget, ExactlyOnceTarget
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.compat.kafka_version import is_at_least, requires_kafka

@@ -12,7 +12,7 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import BatchNumbering
-from kafka_sink.spark.driver.transactional_write import sink_of, transactions_to_commit
+from kafka_sink.spark.driver.write_report import sink_of, transactions_to_commit
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.shared_client import MOST_CLIENTS
 from kafka_sink.spark.task.transactional_task import write_in_transaction

@@ -22,9 +22,8 @@ _MODULES: Final = (
         ROOT / "kafka_sink" / "spark" / name
         for name in (
             "dataframe_writer.py",
-            "driver/transactional_write.py",
             "data_source.py",
-            "driver/job_failures.py",
+            "driver/jobs.py",
             "driver/write_report.py",
             "task/transactional_task.py",
         )
@@ -164,6 +163,10 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
 #: A part of each text that advises nothing, or nothing that could lose or repeat rows.
 OTHERS: Final = (
     "this task does not belong to a micro-batch",
+    "because Spark would remove executors with rows",
+    "because a copy of a task must not write beside the first attempt",
+    "the Spark job was cancelled and has not ended",
+    "the tasks of an atomic write are tried again only together",
     "; what it says is in the error that the write raised",
     "py4j.protocol.Py4JJavaError: ",
     "**Readers use `isolation.level=read_committed`.**",
@@ -208,7 +211,6 @@ OTHERS: Final = (
     "a repeated write writes them again",
     "rows could not be written and %s",
     "tasks reported nothing, so",
-    "; partition :  of  rows",
     "are duplicated if you repeat the write",
     "option reportPath: cannot write",
     "already committed: nothing was written",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.producer.task_producer import TaskProducer
-from kafka_sink.spark.task.kept_producers import KeptProducers
+from kafka_sink.spark.task.task_writer import KeptProducers
 
 _ANY_AGE_MS = 10**9
 

@@ -11,7 +11,7 @@ from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.producer_spec import REFUSED, producer_spec
+from kafka_sink.spark.write_spec import REFUSED, producer_spec
 from tests.golden.make_producer_options import names, names_in
 from tests.support.cases import with_each
 

@@ -91,9 +91,9 @@ from kafka_sink.records.message_sets import read_all_formats
 from kafka_sink.records.reader import Looking, read_batches
 from kafka_sink.records.validation import BatchRules, validate_batch
 from kafka_sink.registry.subjects import split_position, split_wire
-from kafka_sink.reports.writes import Tail, read_writes
+from kafka_sink.reports.writes import InStream, Tail, read_writes
 from kafka_sink.spark.errors import cause_of
-from kafka_sink.spark.streaming.offset_log import OffsetLogError, planned_offsets, read_offsets
+from kafka_sink.spark.streaming.checkpoint import OffsetLogError, planned_offsets, read_offsets
 from kafka_sink.spark.streaming.progress import lag_of
 from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction, outcome_of
 from kafka_sink.testing.registry.schema_store import SchemaStore
@@ -465,7 +465,7 @@ def _report(data: bytes) -> None:
     _, writes = read_writes(file, 100)
     for write in writes:
         # Whoever shows it, encodes it.
-        write.remark(None).encode()
+        InStream(write, None).remark.encode()
         shown_time(write.timestamp_ms or 0)
 
 
@@ -549,7 +549,7 @@ def _shown(data: bytes) -> None:
 
 
 def _search(data: bytes) -> None:
-    start = RecordSearch(place=text(data)).start()
+    start = RecordSearch(since=text(data)).start()
     assert not isinstance(start, int) or start < 2**63
 
 
@@ -724,7 +724,8 @@ TABLE: Final = (
     ),
     Reader(
         "reports",
-        "reports.writes:_parsed reports.writes:_whole reports.writes:Tail.read ui.shown:shown_time",
+        "reports.writes:_parsed reports.writes:_duration reports.writes:SinkProgress.of_report "
+        "reports.writes:Tail.read ui.shown:shown_time",
         _report,
         tuple(_reports()),
         ValueError,
@@ -740,8 +741,8 @@ TABLE: Final = (
     ),
     Reader(
         "checkpoints",
-        "spark.streaming.offset_log:planned_offsets spark.streaming.offset_log:_offset "
-        "spark.streaming.offset_log:_entry spark.streaming.offset_log:_logged_files",
+        "spark.streaming.checkpoint:planned_offsets "
+        "spark.streaming.checkpoint:_entry spark.streaming.checkpoint:_logged_files",
         _checkpoint,
         (_ORDERS_OFFSETS, b"0/1" + bytes(17) + b'v1\n{"path":"a","timestamp":1,"batchId":5}'),
     ),
@@ -753,7 +754,7 @@ TABLE: Final = (
     ),
     Reader(
         "commit messages",
-        "spark.task.task_outcome:_decode spark.task.task_outcome:outcome_of spark.task.task_outcome:_open_transaction",
+        "spark.task.task_outcome:_decode spark.task.task_outcome:outcome_of spark.task.task_outcome:_transaction",
         _outcome,
         tuple(_outcomes()),
         KafkaError,
@@ -782,7 +783,9 @@ TABLE: Final = (
         _shown,
         (b'{"a":1}', b"\0\0\0\0\1x", bytes(8)),
     ),
-    Reader("places to search", "ui.cluster_view:RecordSearch.start", _search, (b"17", b"2026-01-31T12:00"), ValueError),
+    Reader(
+        "start of a search", "ui.cluster_view:RecordSearch.start", _search, (b"17", b"2026-01-31T12:00"), ValueError
+    ),
     Reader(
         "moments",
         "common.clock:moment_ms",

@@ -26,8 +26,7 @@ from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequestTopic,
 )
 from kafka_sink.protocol.schema import Struct
-from kafka_sink.ui.cluster_metrics import cluster_metrics
-from kafka_sink.ui.cluster_view import ClusterView
+from kafka_sink.ui.cluster_view import ClusterView, cluster_metrics
 from tests.support.good_client import frame
 from tests.support.wire import Wire
 

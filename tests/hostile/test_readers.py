@@ -69,10 +69,10 @@ EXCEPTED: Final = {
     "cli.values.json_records:bytes_to_json": "it shows bytes as text or in base64",
     "http.local_asgi": "our own answers",
     "ui.pages:_styles_of_maps": "the file of plotly that is installed",
-    "spark.driver.registration": "a registry's refusal, of which 1,500 characters are kept",
+    "spark.driver.column_formats": "a registry's refusal, of which 1,500 characters are kept",
     "trust.tls_context": "a file that the user names, in Latin-1, which has all bytes",
     **dict.fromkeys(
-        ("exactly_once.planning", "preflight.cluster_steps", "preflight.topic_steps"),
+        ("exactly_once.planning", "preflight.cluster_steps", "preflight.cluster_steps"),
         "a setting of a broker as one number within bounds",
     ),
     **dict.fromkeys(

@@ -23,8 +23,7 @@ from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.http.oauth.token_login import LOGINS
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import Finding, Status
-from kafka_sink.preflight.target import CheckTarget
+from kafka_sink.preflight.findings import CheckTarget, Finding, Status
 from kafka_sink.producer.config import ProducerConfig, check_elsewhere
 from tests.fakes.clock import FakeClock
 from tests.hostile.servers import EvilHttp

@@ -22,8 +22,7 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.preflight.check import check_all, check_connections
-from kafka_sink.preflight.findings import CheckReport, Finding, Status
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
+from kafka_sink.preflight.findings import CheckReport, CheckTarget, ExactlyOnceTarget, Finding, Status
 from tests.support.certificates import Authority
 from tests.support.librdkafka_mock import MockCluster, is_available
 from tests.support.ports import free_ports

@@ -13,10 +13,9 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.formats.schema_text import Reference, SchemaText
-from kafka_sink.preflight import registry_steps
-from kafka_sink.preflight.findings import CheckReport, Finding, Status, run_steps
-from kafka_sink.preflight.registry_steps import RegistrySteps
-from kafka_sink.preflight.target import RegistryTarget, SubjectTarget
+from kafka_sink.preflight import check
+from kafka_sink.preflight.check import RegistrySteps
+from kafka_sink.preflight.findings import CheckReport, Finding, RegistryTarget, Status, SubjectTarget, run_steps
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.testing import EmbeddedRegistry
@@ -98,7 +97,7 @@ def test_password_over_plain_http_is_warned_of(
     is_loopback: bool, warnings: int, registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All of 127.0.0.0/8 is loopback; no test sends a password elsewhere.
-    monkeypatch.setattr(registry_steps, "is_loopback", lambda host: is_loopback)
+    monkeypatch.setattr(check, "is_loopback", lambda host: is_loopback)
     url = registry.url.replace("http://", "http://user:pa55@")
     found = findings({"schema.registry.url": url})
     assert [each.status for each in found].count(Status.WARNING) == warnings
@@ -109,7 +108,7 @@ def test_hosts_of_this_machine_are_loopback() -> None:
     hosts = {"127.0.0.1": True, "127.3.2.1": True, "::1": True, "localhost": True, "a.localhost": True}
     others = {"10.0.0.1": False, "registry": False, "localhost.example": False, "::2": False}
     for host, expected in (hosts | others).items():
-        assert registry_steps.is_loopback(host) == expected
+        assert check.is_loopback(host) == expected
 
 
 def test_command_checks_the_registry_too(registry: EmbeddedRegistry, capsys: pytest.CaptureFixture[str]) -> None:

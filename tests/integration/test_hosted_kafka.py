@@ -16,8 +16,7 @@ from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import Status
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
+from kafka_sink.preflight.findings import CheckTarget, ExactlyOnceTarget, Status
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.protocol.api_key import ApiKey

@@ -12,8 +12,7 @@ from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import CheckReport
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
+from kafka_sink.preflight.findings import CheckReport, CheckTarget, ExactlyOnceTarget, NewTopicTarget
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.job_topics import ensure_topic

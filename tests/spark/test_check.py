@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -42,13 +43,24 @@ def test_both_places(spark: SparkSession, cluster: Any, new_topic: Callable[...,
 
 
 def test_registry_is_asked_by_the_driver_alone(
-    spark: SparkSession, cluster: Any, new_topic: Callable[..., str]
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pickled: list[bytes] = []
+    dumps = CloudPickleSerializer.dumps
+
+    def note(self: CloudPickleSerializer, value: object) -> bytes:
+        pickled.append(dumps(self, value))
+        return pickled[-1]
+
+    monkeypatch.setattr(CloudPickleSerializer, "dumps", note)
     topic, asking = new_topic(), {"value.format": "avro", "value.schema": '"int"'}
     with EmbeddedRegistry() as registry:
         given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, **asking}
-        report = check(spark, {**given, "schema.registry.url": registry.url})
+        login = {"schema.registry.url": registry.url, "basic.auth.user.info": "alice:Q7zSecret"}
+        report = check(spark, {**given, **login})
     assert report.is_ok, report
+    # What the executor gets.
+    assert pickled and b"Q7zSecret" not in b"".join(pickled)
     found = [(each.place, each.subject) for each in report.findings if each.step in ("schema registry", "subject")]
     assert found == [("driver", registry.url), ("driver", f"{topic}-value")]
 

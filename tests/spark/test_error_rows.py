@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import kafka_sink
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.faults import set_fault
-from kafka_sink.common.errors import KafkaError, SinkWriteError
+from kafka_sink.common.errors import ApiError, KafkaError, SinkWriteError
 from scripts.pages import printed
 from tests.support.mistakes import (
     OF_SECURITY,
@@ -145,9 +145,6 @@ def test_row_is_raised_as_the_page_says(
     assert type(error).__name__ == (mistake.in_task or name)
     if isinstance(error, SinkWriteError):
         assert error.cause_class == name
-    elif way is not by_write:
-        # Spark passes on class and text alone.
-        return
     found = {each: getattr(error, each) for each in mistake.attributes}
     assert {**found, **({"code": found["code"].name} if "code" in found else {})} == mistake.attributes
 
@@ -159,3 +156,4 @@ def test_refused_client_is_told_so_in_each_way(
 ) -> None:
     error = raised(name, way, spark, ("value",), {**refused[name], "topic": "orders"}, tmp_path)
     assert type(error).__name__ == name
+    assert isinstance(error, ApiError) and error.code == type(error).code

@@ -18,8 +18,7 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.common.acl import AclBinding, AclOperation, PatternType, ResourceType
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import CheckReport
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
+from kafka_sink.preflight.findings import CheckReport, CheckTarget, ExactlyOnceTarget, NewTopicTarget
 from scripts.pages import printed
 from tests.support.acl_commands import acls_of
 from tests.support.pages import blocks

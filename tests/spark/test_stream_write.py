@@ -20,8 +20,7 @@ from pyspark.sql import functions as f
 from kafka_sink import foreach_batch, write
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.errors import UnwritableRowsError
-from kafka_sink.spark.streaming.checkpoint import HadoopFiles, LocalFiles
-from kafka_sink.spark.streaming.offset_log import planned_offsets
+from kafka_sink.spark.streaming.checkpoint import HadoopFiles, LocalFiles, planned_offsets
 from tests.support import ways
 from tests.support.amounts import only_long
 from tests.support.readback import read_topic

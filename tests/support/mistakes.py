@@ -50,11 +50,12 @@ FINAL: Final = {"is_permanent": True}
 OF_PARTITION: Final = {**FINAL, "topic": "orders", "column": "partition"}
 RAISED: Final[Mapping[str, Mistake]] = {
     "ConfigError": Mistake(options={"kafka.acks": "7"}, attributes={"option": "kafka.acks"}),
-    "SchemaError": Mistake(columns=("value", "1 as price")),
-    "FormatError": Mistake(options={"value.format": "avro", "value.schema": "{"}),
+    "SchemaError": Mistake(columns=("value", "1 as price"), attributes={"column": "price"}),
+    "FormatError": Mistake(options={"value.format": "avro", "value.schema": "{"}, attributes={"column": "value"}),
     "RegistryUnavailableError": Mistake(
         columns=("named_struct('a', 1) as value",),
         options={"value.format": "avro", "schema.registry.url": "http://127.0.0.1:1"},
+        attributes={"column": "value"},
     ),
     "UnresolvedReferenceError": Mistake(
         options={
@@ -71,7 +72,8 @@ RAISED: Final[Mapping[str, Mistake]] = {
         attributes={"option": "kafka.max.block.ms"},
     ),
     "UnknownTopicOrPartitionError": Mistake(
-        options={"topic": "nowhere", "kafka.max.block.ms": "300"}, attributes={"topic": "nowhere"}
+        options={"topic": "nowhere", "kafka.max.block.ms": "300"},
+        attributes={"topic": "nowhere", "code": "UNKNOWN_TOPIC_OR_PARTITION"},
     ),
     "InvalidTopicError": Mistake(options={"topic": "a b"}, attributes={"topic": "a b"}),
     "RowSerializationError": Mistake(

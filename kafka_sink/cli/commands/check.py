@@ -14,8 +14,9 @@ import click
 from kafka_sink.cli import options, output
 from kafka_sink.common.acl import PatternType
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import COLUMNS, CheckReport
-from kafka_sink.preflight.target import (
+from kafka_sink.preflight.findings import (
+    COLUMNS,
+    CheckReport,
     CheckTarget,
     ExactlyOnceTarget,
     NewTopicTarget,

@@ -23,7 +23,7 @@ from kafka_sink.common.errors import RequirementError
 from kafka_sink.common.files import replace_text
 from kafka_sink.common.text import printable
 from kafka_sink.reports.chart import CONFIG, chart_of
-from kafka_sink.reports.writes import SinkProgress, read_writes, recent_rows_per_s, with_before
+from kafka_sink.reports.writes import InStream, SinkProgress, read_writes, recent_rows_per_s, with_before
 
 _BAR_COLUMNS: Final = 12
 #: From this width on there are bars, columns.
@@ -63,7 +63,7 @@ def report(file: Path, last: int, target: Path | None, as_json: bool) -> None:
     if not writes:
         raise click.ClickException(f"{file} is empty: no write with this reportPath has been committed yet.")
     if as_json:
-        output.print_json([_document(write, before) for write, before in with_before(writes)])
+        output.print_json([_document(pair) for pair in with_before(writes)])
         return
     console = output.table_console()
     table = _table(writes, with_bars=console.width >= _WIDE)
@@ -76,29 +76,30 @@ def report(file: Path, last: int, target: Path | None, as_json: bool) -> None:
         click.echo(f"wrote {target}", err=True)
 
 
-def _document(write: SinkProgress, before: SinkProgress | None) -> dict[str, object]:
-    """What the table says of *write*, which follows *before*; times in ms."""
+def _document(pair: InStream) -> dict[str, object]:
+    """The row of the table for the write of *pair*; times in ms."""
+    write = pair.write
     return {
         "end_ms": write.timestamp_ms,
         "batch": None if write.batch < 0 else write.batch,
         "decision": write.decision,
         "rows": write.rows,
         "bad_rows": write.bad_rows,
-        "stream_rows_per_s": write.stream_rows_per_s(before),
+        "stream_rows_per_s": pair.rows_per_s,
         "write_rows_per_s": write.rows_per_s,
         "tasks_ms": write.elapsed_ms,
         "commit_ms": write.commit_ms,
         "ack_p50_ms": write.ack_p50_ms,
         "ack_p99_ms": write.ack_p99_ms,
         "behind": write.lag,
-        "remark": write.remark(before),
+        "remark": pair.remark,
     }
 
 
 def _table(writes: Sequence[SinkProgress], *, with_bars: bool) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left")
     pairs = with_before(writes)
-    rates = [write.stream_rows_per_s(before) for write, before in pairs]
+    rates = [pair.rows_per_s for pair in pairs]
     most = max(*(rate or 0 for rate in rates), 1)
     columns: list[tuple[str, Sequence[RenderableType]]] = [
         ("end (UTC)", [_clock(write.timestamp_ms) for write in writes]),
@@ -118,9 +119,7 @@ def _table(writes: Sequence[SinkProgress], *, with_bars: bool) -> Table:
     for name, _ in columns:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold", min_width=_REMARK_COLUMNS)
-    remarks = [
-        Text(printable(write.remark(before)), _BAD if write.is_marked(before) else "") for write, before in pairs
-    ]
+    remarks = [Text(printable(pair.remark), _BAD if pair.is_marked else "") for pair in pairs]
     for row in zip(*(cells for _, cells in columns), remarks, strict=True):
         table.add_row(*row)
     return table
@@ -135,23 +134,18 @@ def _shown(value: float | None) -> str:
 
 
 def _save(table: Table, writes: Sequence[SinkProgress], target: Path) -> None:
-    """The chart above the table, in a page that loads nothing."""
-    console = Console(record=True, width=_WIDTH, file=StringIO(), highlight=False, markup=False)
-    console.print(table)
-    page = console.export_html()
-    replace_text(target, page.replace("<body>", f"<body>\n{_drawn(writes)}", 1))
-
-
-def _drawn(writes: Sequence[SinkProgress]) -> str:
-    """The chart with the script that draws it; empty if there is none.
+    """The chart, if there is one, with the script that draws it above the table, in a page that loads nothing.
 
     :raises RequirementError: if the packages of the extra are not installed.
     """
-    figure = chart_of(writes)
-    if figure is None:
-        return ""
-    try:
-        from plotly.io import to_html
-    except ModuleNotFoundError:
-        raise RequirementError("a chart needs the package plotly, which pip install 'kafkalite[ui]' installs") from None
-    return str(to_html(figure, config=CONFIG, full_html=False, include_plotlyjs=True, validate=False))
+    console = Console(record=True, width=_WIDTH, file=StringIO(), highlight=False, markup=False)
+    console.print(table)
+    page, drawn = console.export_html(), ""
+    if (figure := chart_of(writes)) is not None:
+        try:
+            from plotly.io import to_html
+        except ModuleNotFoundError:
+            text = "a chart needs the package plotly, which pip install 'kafkalite[ui]' installs"
+            raise RequirementError(text) from None
+        drawn = to_html(figure, config=CONFIG, full_html=False, include_plotlyjs=True, validate=False)
+    replace_text(target, page.replace("<body>", f"<body>\n{drawn}", 1))

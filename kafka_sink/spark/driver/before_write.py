@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -42,8 +42,7 @@ from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.options import SinkOptions
-from kafka_sink.spark.producer_spec import ProducerSpec
-from kafka_sink.spark.write_spec import WriteSpec
+from kafka_sink.spark.write_spec import ProducerSpec, WriteSpec
 
 #: How long the driver waits for the settings of topics: a write does not need the answer.
 _TIMEOUT_MS: Final = 3_000
@@ -76,7 +75,7 @@ def limits_of(
     :raises ApiError: if the brokers refuse this client or *topic*, or if they cannot be reached, or *topic* is missing,
         for ``max.block.ms``. A stream that has found both before leaves an outage to its tasks.
     """
-    topics = [each for each in (topic, dead_letter_topic) if each is not None]
+    topics = [name for name in (topic, dead_letter_topic) if name is not None]
     key = (producer.digest, frozenset(topics))
     now_ms = SYSTEM_CLOCK.monotonic_ms()
     limits, asked_ms = _limits.get(key) or (None, -_NO_ANSWER_MS)
@@ -95,7 +94,7 @@ def limits_of(
             limits = {}
         if topics:
             settings = client.run(topic_settings(topics, _TIMEOUT_MS))
-            limits = {name: TopicLimits.of(each) for name, each in settings.items()}
+            limits = {name: TopicLimits.of(of_topic) for name, of_topic in settings.items()}
     except Exception as error:
         if isinstance(error, AuthenticationError) or (isinstance(error, ApiError) and limits is None):
             raise _explained(error, topic) from None
@@ -129,7 +128,14 @@ def prepared(
     :raises ApiError: if a missing topic could not be created, or as :func:`limits_of` raises it.
     """
     spec = options.spec
-    _check_report_path(spec.report_path)
+    if spec.report_path is not None:
+        folder = Path(spec.report_path).resolve().parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError.of(
+                "reportPath",
+                f": {spec.report_path!r} cannot be written on the driver's machine: the folder "
+                f"{folder} is missing or read-only; choose a file in an existing folder",
+            )
     check_schema(schema, options)
     formats: Sequence[ColumnFormat] = ()
     if options.wanted_formats:
@@ -163,28 +169,15 @@ def _ensure_topics(options: SinkOptions) -> None:
         # Only writes that ask for it load the client.
         from kafka_sink.producer.job_topics import ensure_topic
 
-        ensure_topic(options.spec.producer.here(), topic, options.topic_partitions, options.topic_replication_factor)
+        try:
+            partitions, replicas = options.topic_partitions, options.topic_replication_factor
+            ensure_topic(options.spec.producer.here(), topic, partitions, replicas)
+        except ApiError as error:
+            raise _explained(error, topic) from None
         _present.put(key, now_ms)
 
 
-def _check_report_path(path: str | None) -> None:
-    """Check that the report can be written, before any row is written.
-
-    :raises ConfigError: if the folder of reportPath is missing or not writable.
-    """
-    if path is None:
-        return
-    folder = Path(path).resolve().parent
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError.of(
-            "reportPath",
-            f": {path!r} cannot be written on the driver's machine: the folder "
-            f"{folder} is missing or read-only; choose a file in an existing folder",
-        )
-
-
-def _is_text(kind: DataType) -> bool:
-    return isinstance(kind, StringType | VarcharType | CharType)
+_TEXT: Final = (StringType, VarcharType, CharType)
 
 
 def of_rows(kind: DataType) -> DataType:
@@ -194,23 +187,17 @@ def of_rows(kind: DataType) -> DataType:
     if isinstance(kind, ArrayType):
         return ArrayType(of_rows(kind.elementType), kind.containsNull)
     if isinstance(kind, StructType):
-        return StructType([StructField(each.name, of_rows(each.dataType), each.nullable) for each in kind])
+        return StructType([StructField(item.name, of_rows(item.dataType), item.nullable) for item in kind])
     return kind
-
-
-def _is_bytes(kind: DataType) -> bool:
-    return _is_text(kind) or isinstance(kind, BinaryType)
 
 
 def _is_headers(kind: DataType) -> bool:
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     fields = kind.elementType.fields
-    return (
-        [item.name for item in fields] == ["key", "value"]
-        and _is_text(fields[0].dataType)
-        and isinstance(fields[1].dataType, BinaryType)
-    )
+    if [item.name for item in fields] != ["key", "value"]:
+        return False
+    return isinstance(fields[0].dataType, _TEXT) and isinstance(fields[1].dataType, BinaryType)
 
 
 @dataclass(frozen=True)
@@ -222,12 +209,16 @@ class _Column:
 
 _COLUMNS: Mapping[str, _Column] = {
     "value": _Column(
-        _is_bytes,
+        lambda kind: isinstance(kind, (*_TEXT, BinaryType)),
         "string or binary",
         "cast it, convert the row to JSON: to_json(struct('*')) as value, or set option value.format",
     ),
-    "key": _Column(_is_bytes, "string or binary", "cast it: col('key').cast('string'), or set option key.format"),
-    "topic": _Column(_is_text, "string", "cast it: col('topic').cast('string')"),
+    "key": _Column(
+        lambda kind: isinstance(kind, (*_TEXT, BinaryType)),
+        "string or binary",
+        "cast it: col('key').cast('string'), or set option key.format",
+    ),
+    "topic": _Column(lambda kind: isinstance(kind, _TEXT), "string", "cast it: col('topic').cast('string')"),
     "partition": _Column(lambda kind: isinstance(kind, IntegerType), "int", "cast it: col('partition').cast('int')"),
     "headers": _Column(
         _is_headers,
@@ -241,19 +232,10 @@ _COLUMNS: Mapping[str, _Column] = {
 }
 
 
-def _check_column(name: str, kind: DataType, formatted: Collection[str]) -> None:
-    """:raises SchemaError: if the sink has no column *name*, or expects another type than *kind*."""
-    column = _COLUMNS.get(name)
-    if column is None:
-        raise SchemaError(
-            f"column '{name}' would not be written{nearest(name, _COLUMNS)}; the columns are {', '.join(_COLUMNS)}: "
-            "drop it, or put it into value"
-        )
-    if name in formatted:
-        # Whether the type has a counterpart is known to the format.
-        return
-    if not column.accepts(kind):
-        raise SchemaError(f"column '{name}' is {kind.simpleString()}, expected {column.expected}; {column.remedy}")
+def _wrong(column: str, text: str) -> SchemaError:
+    error = SchemaError(text)
+    error.column = column
+    return error
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
@@ -267,21 +249,26 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     if len(present) < len(schema.fields):
         names = [item.name for item in schema.fields]
         twice = next(name for name in names if names.count(name) > 1)
-        raise SchemaError(f"two columns are named '{twice}' among ({shown}); drop one of them, or rename it")
+        text = f"two columns are named '{twice}' among ({shown}); drop one of them, or rename it"
+        raise _wrong(twice, text)
     for name in present:
         called = name.lower()
         if called in _COLUMNS and called not in present:
-            raise SchemaError(
-                f"column '{name}' must be named '{called}', in lower case: withColumnRenamed('{name}', '{called}')"
-            )
+            text = f"column '{name}' must be named '{called}', in lower case: withColumnRenamed('{name}', '{called}')"
+            raise _wrong(name, text)
     if "value" not in present:
-        raise SchemaError(
-            f"required column 'value' not found among ({shown}){nearest('value', present)}; "
-            "select it, for example to_json(struct('*')) as value"
-        )
-    formatted = [each.column for each in options.wanted_formats]
+        text = f"required column 'value' not found among ({shown}){nearest('value', present)}; "
+        raise _wrong("value", f"{text}select it, for example to_json(struct('*')) as value")
+    formatted = [wanted.column for wanted in options.wanted_formats]
     for name, kind in present.items():
-        _check_column(name, kind, formatted)
+        column = _COLUMNS.get(name)
+        if column is None:
+            text = f"column '{name}' would not be written{nearest(name, _COLUMNS)}; the columns are "
+            raise _wrong(name, f"{text}{', '.join(_COLUMNS)}: drop it, or put it into value")
+        # Whether a type has a counterpart is known to the format.
+        if name not in formatted and not column.accepts(kind):
+            text = f"column '{name}' is {kind.simpleString()}, expected {column.expected}; {column.remedy}"
+            raise _wrong(name, text)
     if options.key_format is not None and "key" not in present:
         raise SchemaError.of("key.format", f"={options.key_format}, but there is no column 'key'; add it, or remove it")
     if options.spec.topic is None and "topic" not in present:

@@ -1,29 +1,242 @@
-"""Decides on the driver, before any task, by which schema the key and the value are written.
+"""Decides on the driver, before any task, by which schema the key and the value are written, and under which id a
+registry has it.
 
 Called in Spark's planner process or in the user's. A schema is derived from the column, or given in an option: itself,
-a file, several files, or a folder. Columns that do not fit are refused here. It never reads a row. Only writes with a
-format load this module, and Arrow with it.
+a file, several files, or a folder. Columns that do not fit are refused here. It never reads a row. The ids of a
+registry are kept, because a stream asks for them in every micro-batch. Only writes with a format load this module, and
+Arrow with it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType, UserDefinedType
 
-from kafka_sink.common.errors import ConfigError, UnusableSchemaError
+from kafka_sink.common.bounded import Latest, known_number
+from kafka_sink.common.config import as_properties
+from kafka_sink.common.errors import (
+    ConfigError,
+    IncompatibleSchemaError,
+    KafkaError,
+    SchemaNotFoundError,
+    UnusableSchemaError,
+)
+from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.formats.column_format import JSON, PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import Reference, SchemaText
-from kafka_sink.registry.references import places_of
-from kafka_sink.registry.subjects import message_position, wire_header
-from kafka_sink.spark.driver.registration import Registration, registration_of
+from kafka_sink.registry.config import RegistryConfig
+from kafka_sink.registry.references import places_of, settled
+from kafka_sink.registry.subjects import message_position, subject_name, wire_header
 from kafka_sink.spark.options import SinkOptions, WantedFormat
+from kafka_sink.spark.write_spec import digest_of
+
+if TYPE_CHECKING:
+    from kafka_sink.registry.client import RegisteredSchema, RegistryClient
+
+#: Where in a schema's JSON a registry found what it refuses.
+_POINTER: Final = re.compile(r"path '((?:/[^/']+)+)'")
+#: Which message and which number of a field one found what it refuses in.
+_FIELD_POINTER: Final = re.compile(r"path '#/([\w.]+)/(\d+)'")
+
+
+@dataclass
+class Registration:
+    """The ids of one registry's schemas, for rows of *topic*."""
+
+    client: RegistryClient
+    config: RegistryConfig
+    _ids: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _chosen: dict[str, RegisteredSchema] = field(default_factory=dict)
+    _referred: dict[tuple[str, int], RegisteredSchema] = field(default_factory=dict)
+    topic: str | None = None
+
+    def with_references(self, schema: SchemaText, form: str) -> SchemaText:
+        """*schema*, of the format *form*, with the texts of what it refers to in the registry.
+
+        :raises RegistryError: if one is not there, or the registry cannot be reached.
+        """
+        references = []
+        for reference in schema.references:
+            if reference.version:
+                key = reference.subject, reference.version
+                if key not in self._referred:
+                    self._referred[key] = self.client.version(*key, form.upper())
+                registered = self._referred[key]
+                reference = replace(reference, schema=registered.schema, version=registered.version)
+            references.append(reference)
+        return SchemaText(schema.text, tuple(references))
+
+    def chosen(self, column: str, form: str) -> RegisteredSchema | None:
+        """The schema of the column's subject, of the format *form*, that the options choose: the latest one, or the one
+        with an id; None if they choose none.
+
+        :raises RegistryError: if there is none, or the registry cannot be reached.
+        """
+        option = self.config.chosen(column)
+        if option is None:
+            return None
+        subject = subject_name(self.config.strategy(column), column, self.topic, None)
+        if subject not in self._chosen:
+            schema_id, kind = self.config.id_for(column), form.upper()
+            try:
+                if schema_id is None:
+                    self._chosen[subject] = self.client.latest(subject, kind)
+                else:
+                    from kafka_sink.registry.client import RegisteredSchema
+
+                    schema = self.client.version_with(schema_id, subject, kind)
+                    self._chosen[subject] = RegisteredSchema(schema_id, 0, schema)
+            except SchemaNotFoundError as error:
+                raise SchemaNotFoundError(
+                    f"column '{column}': subject {subject} has no schema for {option} ({error}); register one, or set "
+                    f"auto.register.schemas=true and remove {option.partition('=')[0]}"
+                ) from None
+        return self._chosen[subject]
+
+    def id_of(self, form: ColumnFormat) -> int:
+        """The id of the column's schema, which is registered if the options allow it.
+
+        :raises RegistryError: if the registry refuses it, does not know it, or cannot be reached; the text names the
+            column.
+        """
+        subject, schema = subject_of(form, self.config, self.topic)
+        key = _key(subject, schema)
+        if key not in self._ids:
+            self._ids[key] = self._ask(form, schema, subject)
+        return self._ids[key]
+
+    def registered(self, forms: Sequence[ColumnFormat]) -> tuple[ColumnFormat, int]:
+        """The form among those of :meth:`Format.registrable` that a column is written in, and the id of its schema: an
+        earlier one where it is a version of the subject, so that a topic gets no new schema; else the first.
+
+        :raises RegistryError: as :meth:`id_of` does.
+        """
+        named = [(form, *subject_of(form, self.config, self.topic)) for form in forms]
+        for form, subject, schema in named:
+            if (key := _key(subject, schema)) in self._ids:
+                return form, self._ids[key]
+        for form, subject, schema in named[1:]:
+            schema_id = self.client.find(subject, schema, form.name.upper())
+            if schema_id is not None:
+                self._ids[_key(subject, schema)] = schema_id
+                return form, schema_id
+        return forms[0], self.id_of(forms[0])
+
+    def _ask(self, form: ColumnFormat, schema: SchemaText, subject: str) -> int:
+        column, kind, is_registered = form.column, form.name.upper(), self.config.auto_register
+        try:
+            schema = settled(schema, kind, self.client, self.config.reference_subject, is_registered=is_registered)
+            if is_registered:
+                return self.client.register(subject, schema, kind)
+            return self.client.id_of(subject, schema, kind)
+        except IncompatibleSchemaError as error:
+            raise IncompatibleSchemaError(
+                f"column '{_column_of(str(error), form)}': the registry refuses the schema of subject "
+                f"{subject} ({error}); {_remedy(str(error), column)}"
+            ) from None
+        except SchemaNotFoundError as error:
+            if is_registered:
+                raise SchemaNotFoundError(
+                    f"column '{column}': the schema of {subject} cannot be registered, because nothing is there "
+                    f"({error}); check that schema.registry.url is the address of a schema registry"
+                ) from None
+            raise SchemaNotFoundError(
+                f"column '{column}': its schema is not a version of subject {subject} ({error}); register it, or set "
+                f"auto.register.schemas=true. The schema is {schema.text:.500}"
+            ) from None
+
+
+def _key(subject: str, schema: SchemaText) -> tuple[str, str, str]:
+    """What *schema* of *subject* is known by: texts, and where the registry has them."""
+    references = [(reference.name, reference.subject, reference.version) for reference in schema.references]
+    return subject, schema.text, repr((references, schema.others()))
+
+
+def subject_of(form: ColumnFormat, config: RegistryConfig, topic: str | None) -> tuple[str, SchemaText]:
+    """The subject of the column's schema, and the schema as a registry gets it.
+
+    :raises ConfigError: if the subject has no name; the text names the option.
+    """
+    written = format_of(form.name)
+    subject = subject_name(config.strategy(form.column), form.column, topic, written.record_name(form))
+    return subject, written.registered_schema(form)
+
+
+def _remedy(refusal: str, column: str) -> str:
+    """The remedy for a registry's *refusal* of the schema of *column*."""
+    if "NAME_MISMATCH" in refusal:
+        own = f"records of several types in one topic need {column}.subject.name.strategy=TopicRecordNameStrategy"
+    elif "READER_FIELD_MISSING_DEFAULT_VALUE" in refusal:
+        own = (
+            "a new column has to be nullable, which nullif(column, lit(None)) makes it, or needs a schema with a "
+            f"default for it (option {column}.schema)"
+        )
+    elif "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL" in refusal:
+        own = "keep the column, with nulls in it: lit(None).cast(…)"
+    elif "REQUIRED_ATTRIBUTE_ADDED" in refusal or "REQUIRED_PROPERTY_ADDED_TO_UNOPEN" in refusal:
+        own = "the column has to be nullable, which nullif(column, lit(None)) makes it"
+    else:
+        own = "change the column"
+    return f"{own}; or change the subject's compatibility, or write to another topic (docs/changing-a-schema.md)"
+
+
+#: Each holds a client with its credentials, so those that were not used for long are forgotten.
+_MOST: Final = 50
+#: By the digest of the registry's options, and the topic.
+_registrations: Final[Latest[tuple[bytes, str | None], Registration]] = Latest(_MOST)
+
+
+def registration_of(config: RegistryConfig, tls: ClientSslConfig, topic: str | None) -> Registration | None:
+    """The registry of these options, for rows of *topic*; None if they name none."""
+    if not config.urls:
+        return None
+    key = digest_of(as_properties(config) | as_properties(tls)), topic
+    registration = _registrations.get(key)
+    if registration is None:
+        # Only writes with a registry load its client.
+        from kafka_sink.registry.client import RegistryClient
+
+        registration = _registrations.put(key, Registration(RegistryClient(config, tls), config, topic=topic))
+    return registration
+
+
+def _column_of(refusal: str, form: ColumnFormat) -> str:
+    """The path of the column that a registry's refusal points to, as far as it can be followed."""
+    if form.name == PROTOBUF:
+        from kafka_sink.formats.protobuf.column import messages_of
+
+        match = _FIELD_POINTER.search(refusal)
+        declared = messages_of(form)
+        message = declared.messages[declared.root]
+        # Of a message within another one the registry does not say where it is used.
+        is_root = match is not None and message.name in (match[1], f"{message.name.rpartition('.')[0]}.{match[1]}")
+        number = known_number(match[2]) if match and is_root else None
+        names = [item.name for item in message.fields if item.number == number]
+        return ".".join([form.column, *names])
+    match = _POINTER.search(refusal)
+    part: Any = json.loads(form.schema) if match else None
+    path, before = form.column, ""
+    for step in match[1].split("/")[1:] if match else ():
+        if isinstance(part, Mapping):
+            part = part.get(step)
+        else:
+            index = known_number(step, 0, len(part) - 1) if isinstance(part, list) else None
+            part = None if index is None else part[index]
+        if before == "fields" and isinstance(part, Mapping):
+            path += f".{part.get('name')}"
+        elif before == "properties":
+            path += f".{step}"
+        before = step
+    return path
+
 
 #: Of the path of a column so many characters are shown.
 _SHOWN: Final = 60
@@ -58,13 +271,16 @@ def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
     :raises ConfigError: if a schema cannot be read, or does not fit the column; the text names the column by its path.
     """
     registry = registration_of(options.registry, options.registry_tls, options.spec.topic)
-    return [
-        replace(
-            _format_of(each, arrow_type(schema[each.column].dataType, each.column), registry),
-            defaulted=frozenset(_defaulted(schema[each.column].dataType, each.column)),
-        )
-        for each in options.wanted_formats
-    ]
+    formats = []
+    for wanted in options.wanted_formats:
+        column = schema[wanted.column]
+        try:
+            form = _format_of(wanted, arrow_type(column.dataType, column.name), registry)
+        except KafkaError as error:
+            error.column = error.column or column.name
+            raise
+        formats.append(replace(form, defaulted=frozenset(_defaulted(column.dataType, column.name))))
+    return formats
 
 
 def _defaulted(kind: DataType, path: str) -> Iterator[str]:
@@ -73,10 +289,10 @@ def _defaulted(kind: DataType, path: str) -> Iterator[str]:
         yield from _defaulted(kind.elementType, f"{path}[]")
     if isinstance(kind, MapType):
         yield from _defaulted(kind.valueType, f"{path}{{}}")
-    for field in kind if isinstance(kind, StructType) else ():
-        if "EXISTS_DEFAULT" in (field.metadata or {}):
-            yield f"{path}.{field.name}"
-        yield from _defaulted(field.dataType, f"{path}.{field.name}")
+    for item in kind if isinstance(kind, StructType) else ():
+        if "EXISTS_DEFAULT" in (item.metadata or {}):
+            yield f"{path}.{item.name}"
+        yield from _defaulted(item.dataType, f"{path}.{item.name}")
 
 
 def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration | None) -> ColumnFormat:
@@ -84,7 +300,12 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
     chosen = None if registry is None else registry.chosen(column, name)
     forms: Sequence[ColumnFormat]
     if registry is not None and chosen is not None:
-        forms = [_by_chosen(wanted, kind, chosen.schema, registry)]
+        forms = [
+            # What is not compared takes everything.
+            ColumnFormat(column, JSON, "{}")
+            if name == JSON and not registry.config.latest_strict
+            else format_of(name).given(chosen.schema, kind, column, wanted.message)
+        ]
     elif name == JSON and registry is None:
         # JSON needs no schema to be written or read.
         forms = [ColumnFormat(column, name, "")]
@@ -98,14 +319,13 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
     if registry is None:
         return forms[0]
     ready, schema_id = registry.registered(forms) if chosen is None else (forms[0], chosen.schema_id)
-    return replace(ready, prefix=wire_header(schema_id) + _position(ready), source=None)
+    position = b""
+    if name == PROTOBUF:
+        from kafka_sink.formats.protobuf.column import messages_of
 
-
-def _by_chosen(wanted: WantedFormat, kind: pa.DataType, schema: SchemaText, registry: Registration) -> ColumnFormat:
-    if wanted.name == JSON and not registry.config.latest_strict:
-        # Takes everything.
-        return ColumnFormat(wanted.column, JSON, "{}")
-    return format_of(wanted.name).given(schema, kind, wanted.column, wanted.message)
+        # Protobuf's payloads have after the id where the message stands in the schema.
+        position = message_position(messages_of(ready).position)
+    return replace(ready, prefix=wire_header(schema_id) + position, source=None)
 
 
 def _forms(
@@ -129,15 +349,6 @@ def forms_to_register(wanted: WantedFormat, schema: StructType) -> Sequence[Colu
     forms = _forms(wanted, kind, schema_text, is_registered=True)
     format_of(wanted.name).encoder(forms[0], kind)
     return forms
-
-
-def _position(form: ColumnFormat) -> bytes:
-    """Where the message stands in the schema: Protobuf's payloads have it after the id."""
-    if form.name != PROTOBUF:
-        return b""
-    from kafka_sink.formats.protobuf.column import messages_of
-
-    return message_position(messages_of(form).position)
 
 
 def arrow_type(kind: DataType, path: str, level: int = 1) -> pa.DataType:
@@ -169,8 +380,8 @@ def arrow_type(kind: DataType, path: str, level: int = 1) -> pa.DataType:
     if isinstance(kind, StructType):
         return pa.struct(
             [
-                pa.field(each.name, arrow_type(each.dataType, f"{path}.{each.name}", level + 1), each.nullable)
-                for each in kind
+                pa.field(item.name, arrow_type(item.dataType, f"{path}.{item.name}", level + 1), item.nullable)
+                for item in kind
             ]
         )
     raise FormatError(f"column '{path}' is {kind.simpleString()}, which the formats do not support; cast or drop it")
@@ -192,7 +403,7 @@ def given_schema(wanted: WantedFormat) -> SchemaText:
         return schema
     option = f"{column}.refs"
     try:
-        places = places_of(json.loads(wanted.references), f"option {option}")
+        named = places_of(json.loads(wanted.references), f"option {option}")
     except (ValueError, RecursionError) as error:
         raise ConfigError.of(
             option,
@@ -201,8 +412,8 @@ def given_schema(wanted: WantedFormat) -> SchemaText:
         ) from None
     except UnusableSchemaError as error:
         raise ConfigError(str(error)) from None
-    known = tuple(Reference(name, SchemaText(""), place.subject, place.version) for name, place in places)
-    return SchemaText(schema.text, (*schema.references, *known))
+    references = [Reference(name, SchemaText(""), version.subject, version.version) for name, version in named]
+    return SchemaText(schema.text, (*schema.references, *references))
 
 
 def registered_schema(wanted: WantedFormat) -> SchemaText:
@@ -230,9 +441,9 @@ def _of_files(value: str, wanted: WantedFormat) -> SchemaText:
     from kafka_sink.formats.files import read_schema
 
     whole = Path(value.removeprefix("file:"))
-    names = [value] if whole.exists() else [each.strip() for each in value.split(",") if each.strip()]
+    names = [value] if whole.exists() else [name.strip() for name in value.split(",") if name.strip()]
     try:
-        return read_schema(wanted.name, [Path(each.removeprefix("file:")) for each in names], wanted.message)
+        return read_schema(wanted.name, [Path(name.removeprefix("file:")) for name in names], wanted.message)
     except FormatError as error:
         raise FormatError.of(f"{wanted.column}.schema", f": {error}") from None
     except (OSError, UnicodeDecodeError) as error:

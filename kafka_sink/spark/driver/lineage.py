@@ -16,13 +16,17 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
 from kafka_sink.common.version import VERSION
+from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.write_spec import WriteSpec
+
+Ranges: TypeAlias = Mapping[TopicPartition, PartitionRange]
 
 _PREFIX: Final = "OPENLINEAGE_"
 _DISABLED: Final = "OPENLINEAGE_DISABLED"
@@ -41,16 +45,16 @@ def is_configured(environment: Mapping[str, str] = os.environ) -> bool:
     return not is_disabled and any(name.startswith(_PREFIX) and name != _DISABLED for name in environment)
 
 
-def emit(report: Mapping[str, Any], spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
-    """Send the event of a write with this *report*, which has read the files *inputs*; nothing for a skipped one."""
-    if not is_configured() or report.get("decision") in ("skipped", "older"):
+def emit(ranges: Ranges, spec: WriteSpec, inputs: Sequence[str] = (), *, failure: str | None = None) -> None:
+    """Send the event of a write that has read the files *inputs* and written *ranges*, or has ended with *failure*."""
+    if not is_configured():
         return
 
     def send() -> None:
         try:
             from openlineage.client import OpenLineageClient
 
-            OpenLineageClient().emit(_event(report, spec, inputs))
+            OpenLineageClient().emit(_event(ranges, spec, inputs, failure))
         except ModuleNotFoundError as error:
             _log.warning(
                 "no lineage event is sent: the package %s is missing; pip install 'kafkalite[openlineage]'", error.name
@@ -64,28 +68,26 @@ def emit(report: Mapping[str, Any], spec: WriteSpec, inputs: Sequence[str] = ())
         _log.warning("the OpenLineage server did not accept the event of this write within %.0f s", LONGEST_S)
 
 
-def _event(report: Mapping[str, Any], spec: WriteSpec, inputs: Sequence[str]) -> Any:
+def _event(ranges: Ranges, spec: WriteSpec, inputs: Sequence[str], failure: str | None) -> Any:
     from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run
 
-    failed = report.get("decision") == "failed"
-    text = report.get("error") or "the write did not complete"
     facets: dict[str, Any] = {}
-    if failed:
-        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "python", producer=_PRODUCER)
+    if failure is not None:
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(failure, "python", producer=_PRODUCER)
     return RunEvent(
         eventTime=datetime.fromtimestamp(SYSTEM_CLOCK.wall_ms() / 1000, UTC).isoformat(),
         producer=_PRODUCER,
         run=Run(str(uuid.uuid4()), facets),
         job=Job(os.environ.get(_NAMESPACE, "default"), spec.job),
-        eventType=RunState.FAIL if failed else RunState.COMPLETE,
+        eventType=RunState.COMPLETE if failure is None else RunState.FAIL,
         inputs=[InputDataset(*file_name(path)) for path in inputs],
-        outputs=_outputs(report, spec),
+        outputs=_outputs(ranges, spec),
     )
 
 
-def _outputs(report: Mapping[str, Any], spec: WriteSpec) -> list[Any]:
-    """A dataset for each topic that has rows: its columns, rows, and the offsets that the rows have."""
+def _outputs(ranges: Ranges, spec: WriteSpec) -> list[Any]:
+    """A dataset for each topic with rows in *ranges*: its columns, rows, and the offsets that the rows have."""
     import attr
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import OutputDatasetFacet, output_statistics_output_dataset, schema_dataset
@@ -96,21 +98,21 @@ def _outputs(report: Mapping[str, Any], spec: WriteSpec) -> list[Any]:
 
         partitions: list[dict[str, int]] = attr.field(factory=list)
 
-    topics: dict[str, dict[int, Mapping[str, int]]] = defaultdict(dict)
-    for place, part in report["partitions"].items():
-        topic, _, number = place.rpartition("-")
-        topics[topic][int(number)] = part
+    topics: dict[str, list[tuple[int, PartitionRange]]] = defaultdict(list)
+    for (topic, partition), rows in sorted(ranges.items()):
+        topics[topic].append((partition, rows))
     columns = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in spec.columns]
     schema = schema_dataset.SchemaDatasetFacet(fields=columns, producer=_PRODUCER)
     server = spec.producer.bootstrap_servers[0]
     outputs = []
     for topic, parts in topics.items():
-        rows = sum(part["rows"] for part in parts.values())
         offsets = [
-            {"partition": number, "firstOffset": part["first"], "lastOffset": part["last"]}
-            for number, part in sorted(parts.items())
+            {"partition": partition, "firstOffset": part.first_offset, "lastOffset": part.last_offset}
+            for partition, part in parts
         ]
-        statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, producer=_PRODUCER)
+        statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+            sum(part.rows for _, part in parts), producer=_PRODUCER
+        )
         own = {"outputStatistics": statistics, "kafkalite_offsets": KafkaOffsetsFacet(partitions=offsets)}
         outputs.append(OutputDataset(f"kafka://{server}", topic, own, facets={"schema": schema}))
     return outputs

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.threads import start_loop
@@ -42,45 +42,35 @@ _log = logging.getLogger(__name__)
 _shown: Final = threading.Lock()
 
 
-class Screen(Protocol):
-    """Shows one line."""
-
-    def show(self, text: str) -> None:
-        """Replace the line by *text*."""
-
-    def end(self, text: str) -> None:
-        """Remove the line from a terminal; in a notebook, whose output stays, replace it by *text*."""
-
-
 class Terminal:
-    """The last line of a terminal."""
+    """Shows one line: the last one of a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._width = 0
 
     def show(self, text: str) -> None:
+        """Replace the line by *text*."""
         # A longer text would begin a second line, which cannot be overwritten.
-        shown = text[: self._columns() - 1]
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
+        except (OSError, ValueError):
+            columns = _COLUMNS
+        shown = text[: columns - 1]
         self._stream.write(f"\r{shown:<{self._width}}")
         self._stream.flush()
         self._width = len(shown)
 
     def end(self, text: str) -> None:
+        """Remove the line."""
         if self._width:
             self._stream.write(f"\r{'':<{self._width}}\r")
             self._stream.flush()
             self._width = 0
 
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
-        except (OSError, ValueError):
-            return _COLUMNS
-
 
 class Notebook:
-    """An output of its own below the cell that runs."""
+    """Shows one line: an output of its own below the cell that runs, which stays."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -104,7 +94,7 @@ class Notebook:
             self.show(text)
 
 
-def find_screen() -> Screen | None:
+def find_screen() -> Terminal | Notebook | None:
     """The notebook or the terminal of this process; None if there is none."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -170,7 +160,7 @@ class JobProgress:
 class ProgressLine:
     """Draws the progress of *job* on *screen* until :meth:`end_with_program`."""
 
-    def __init__(self, job: JobProgress, screen: Screen, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, job: JobProgress, screen: Terminal | Notebook, clock: Clock = SYSTEM_CLOCK) -> None:
         self._job = job
         self._screen = screen
         self._clock = clock

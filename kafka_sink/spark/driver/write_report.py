@@ -1,27 +1,37 @@
-"""Checks the tasks' messages on the driver, and creates the report of a write.
+"""The commit of a write on the driver: its tasks' messages are checked, the transactions to commit collected, and its
+summary is made, logged and published.
 
-Used on the driver, in the process that commits. It never fails a committed write.
+Used in the planner's and committer's processes, and in the user's. Publishing never fails a committed write.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from kafka_sink.common.bounded import Latest
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.config import without_none
+from kafka_sink.common.errors import ConfigError, KafkaError, TooManyBadRowsError
 from kafka_sink.exactly_once.model import NO_OFFSETS, Skipped
+from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver.lineage import emit, is_configured
-from kafka_sink.spark.task.task_outcome import TaskOutcome, percentile_ms, total_of
+from kafka_sink.spark.task.task_outcome import TaskOutcome, total_of
 from kafka_sink.spark.versions import WriterCommitMessage
-from kafka_sink.spark.write_spec import WriteSpec
+from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
-#: The decision in the report of a write that is not complete.
-FAILED: Final = "failed"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kafka_sink.exactly_once.model import Plan
+    from kafka_sink.exactly_once.protocols import ParallelSink
+    from kafka_sink.exactly_once.sink_driver import SinkDriver
+    from kafka_sink.exactly_once.transactions import OpenTransaction
 
 _log = logging.getLogger(__name__)
 
@@ -31,14 +41,15 @@ def check_bad_rows(outcomes: Sequence[TaskOutcome], spec: WriteSpec) -> None:
 
     :raises TooManyBadRowsError: if they are more than the option maxBadRows allows.
     """
-    if not any(each.bad_rows for each in outcomes):
+    bad_rows = sum(outcome.bad_rows for outcome in outcomes)
+    if not bad_rows:
         return
-    total = total_of(outcomes)
-    bad_rows, rows, first = total.bad_rows, total.rows_in, total.first_bad_row
+    rows = sum(outcome.rows_in for outcome in outcomes)
+    first = next(outcome.first_bad_row for outcome in outcomes if outcome.bad_rows)
     if spec.max_bad_rows is not None:
         spec.max_bad_rows.check(bad_rows, rows, first)
-    place = "were dropped" if spec.dead_letter_topic is None else f"are in topic {spec.dead_letter_topic}"
-    _log.warning("%d of %d rows could not be written and %s; the first: %s", bad_rows, rows, place, first)
+    remain = "were dropped" if spec.dead_letter_topic is None else f"are in topic {spec.dead_letter_topic}"
+    _log.warning("%d of %d rows could not be written and %s; the first: %s", bad_rows, rows, remain, first)
 
 
 def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
@@ -46,67 +57,116 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskO
 
     :raises KafkaError: if a task's message is missing or its row counts differ.
     """
-    outcomes = _outcomes_of(messages)
+    outcomes = outcomes_of(messages)
     if len(outcomes) != len(messages):
         raise KafkaError(
             f"{len(messages) - len(outcomes)} of {len(messages)} tasks reported nothing, so it is not known whether "
             "their rows were written; write again (rows may then be duplicated)"
         )
-    short = [each for each in outcomes if each.rows_acked + each.bad_rows != each.rows_in]
+    short = [
+        f"partition {task.task_partition}: {task.rows_acked} of {task.rows_in - task.bad_rows} rows acknowledged"
+        for task in outcomes
+        if task.rows_acked + task.bad_rows != task.rows_in
+    ]
     if short:
-        raise KafkaError(
-            "; ".join(
-                f"partition {each.task_partition}: {each.rows_acked} of {each.rows_in - each.bad_rows} rows "
-                "acknowledged"
-                for each in short
-            )
-        )
+        raise KafkaError("; ".join(short))
     return outcomes
 
 
-def _outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
+def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
     """The outcomes of the tasks that had ended."""
     return [message for message in messages if isinstance(message, TaskOutcome)]
 
 
-def report_of(outcomes: Sequence[TaskOutcome], **more: Any) -> dict[str, Any]:
-    """The report with rows, bytes, times and offset ranges; the entries of *more* come first."""
-    total = total_of(outcomes)
-    return {
-        **more,
-        "rows": total.rows_acked,
-        "bad_rows": total.bad_rows,
-        "bytes": total.record_bytes,
-        "wire_bytes": total.wire_bytes,
-        "batches": total.batches,
-        "tasks": len(outcomes),
-        "elapsed_ms": total.elapsed_ms,
-        "ack_p50_ms": percentile_ms(total.ack_ms, 0.5),
-        "ack_p99_ms": percentile_ms(total.ack_ms, 0.99),
-        "partitions": {
-            str(partition): {"rows": part.rows, "first": part.first_offset, "last": part.last_offset}
-            for partition, part in total.ranges.items()
-        },
-    }
+@dataclass(frozen=True, kw_only=True)
+class WriteSummary:
+    """A write as a whole: the *outcomes* of its tasks, of a failed one those of the tasks that had ended, and the
+    *decision*. Its JSON is a line of the option reportPath.
+
+    *number* is that of the micro-batch, or the version if the exactly-once *sink* of this name has written it.
+    *attempts* counts the attempts of the whole write. *commit_ms* is the time from the end of the last task to the
+    commit. None is not written.
+    """
+
+    outcomes: Sequence[TaskOutcome] = ()
+    decision: Literal["written", "skipped", "older", "failed"] = "written"
+    sink: str | None = None
+    number: int | None = None
+    attempts: int | None = None
+    transactions: int | None = None
+    commit_ms: int | None = None
+    error: str | None = None
+
+    @cached_property
+    def total(self) -> TaskOutcome:
+        """The outcome of all tasks."""
+        return total_of(self.outcomes)
+
+    def skipped(self, skipped: Skipped) -> WriteSummary:
+        """This write if nothing was written, because its version is *skipped*; it is logged."""
+        warn_of_skipped(self.sink, skipped)
+        return replace(self, decision=skipped.decision)
+
+    def to_json(self, timestamp_ms: int) -> str:
+        """The line, of a write that ended at *timestamp_ms*."""
+        total = self.total
+        optional = {
+            "decision": self.decision,
+            "sink": self.sink,
+            "batch" if self.sink is None else "version": self.number,
+            "attempts": self.attempts,
+            "transactions": self.transactions,
+            "commit_ms": self.commit_ms,
+            "error": self.error,
+        }
+        return json.dumps(
+            {
+                **without_none(optional),
+                "rows": total.rows_acked,
+                "bad_rows": total.bad_rows,
+                "bytes": total.record_bytes,
+                "wire_bytes": total.wire_bytes,
+                "batches": total.batches,
+                "tasks": len(self.outcomes),
+                "elapsed_ms": total.elapsed_ms,
+                "ack_p50_ms": total.ack_percentile_ms(0.5),
+                "ack_p99_ms": total.ack_percentile_ms(0.99),
+                "partitions": {
+                    str(partition): {"rows": part.rows, "first": part.first_offset, "last": part.last_offset}
+                    for partition, part in total.ranges.items()
+                },
+                "timestamp_ms": timestamp_ms,
+            }
+        )
+
+    def as_report(self, elapsed_ms: int) -> WriteReport:
+        """The result for the program whose call, a numbered one or none, took *elapsed_ms*."""
+        total, decision = self.total, self.decision
+        assert decision != "failed"
+        return WriteReport(
+            decision=decision,
+            rows=total.rows_acked,
+            record_bytes=total.record_bytes,
+            wire_bytes=total.wire_bytes,
+            tasks=len(self.outcomes),
+            attempts=self.attempts or 0,
+            elapsed_ms=elapsed_ms,
+            commit_ms=self.commit_ms or 0,
+            partitions=total.ranges,
+            bad_rows=total.bad_rows,
+        )
 
 
-def publish_failure(
-    messages: Sequence[WriterCommitMessage | None], spec: WriteSpec, error: str = "", **more: Any
-) -> None:
-    """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
-    fields = {"error": error} if error else {}
-    publish(partial(report_of, _outcomes_of(messages), **more, decision=FAILED, **fields), spec)
-
-
-def publish(make: Callable[[], dict[str, Any]], spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
-    """Log the report that *make* returns as one JSON line, append it to the file of the option reportPath, and send it
-    as lineage, with the files *inputs* that were read, if that is configured; nothing is made if nobody reads it."""
+def publish(summary: WriteSummary, spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
+    """Log *summary* as one JSON line, append it to the file of the option reportPath, and send it as lineage, with the
+    files *inputs* that were read, if that is configured; the outcomes are only added up if somebody reads them."""
     if not (_log.isEnabledFor(logging.INFO) or spec.report_path is not None or is_configured()):
         return
-    report = make()
-    text = json.dumps({**report, "timestamp_ms": SYSTEM_CLOCK.wall_ms()})
-    _log.info("write %s: %s", "not completed" if report.get("decision") == FAILED else "committed", text)
-    emit(report, spec, inputs)
+    text = summary.to_json(SYSTEM_CLOCK.wall_ms())
+    _log.info("write %s: %s", "not completed" if summary.decision == "failed" else "committed", text)
+    if summary.decision in ("written", "failed"):
+        failure = None if summary.decision == "written" else summary.error or "the write did not complete"
+        emit(summary.total.ranges, spec, inputs, failure=failure)
     if (path := spec.report_path) is None:
         return
     try:
@@ -145,8 +205,8 @@ def _why(skipped: Skipped) -> str:
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Log which rows of an at-least-once write that did not complete stay in the topics. Spark tells neither why it did
     not, nor what the tasks that did not finish have written."""
-    outcomes = _outcomes_of(messages)
-    rows, others = total_of(outcomes).rows_acked, len(messages) - len(outcomes)
+    outcomes = outcomes_of(messages)
+    rows, others = sum(outcome.rows_acked for outcome in outcomes), len(messages) - len(outcomes)
     stays = [f"the {rows:,} rows of {len(outcomes)} finished tasks"] if rows else []
     if others:
         stays.append(f"acknowledged rows of {others} unfinished tasks, if any (the errors of tasks count them)")
@@ -154,4 +214,83 @@ def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
         "the write did not complete: a task failed, or it was stopped. These rows stay in the topics, and are "
         "duplicated if you repeat the write: %s",
         " and ".join(stays) or "none",
+    )
+
+
+#: The writer of a sink that is named by txnAppId: any process that continues its numbers.
+APPLICATION: Final = "an application"
+
+
+def transactions_to_commit(
+    sink: ParallelSink, plan: Plan, outcomes: Sequence[TaskOutcome], spec: WriteSpec
+) -> list[OpenTransaction]:
+    """The transactions of the tasks with these *outcomes*.
+
+    :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; the batch of *plan* was aborted.
+    """
+    try:
+        check_bad_rows(outcomes, spec)
+    except TooManyBadRowsError:
+        sink.give_up(plan)
+        raise
+    transactions = [outcome.transaction for outcome in outcomes if outcome.transaction is not None]
+    return [transaction.open for transaction in transactions if transaction.open is not None]
+
+
+def driver_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> SinkDriver:
+    """The driver of the sink that *exactly_once* names."""
+    # The planner of other writes starts without importing the protocol and its dependencies.
+    from kafka_sink.exactly_once.sink_driver import SinkDriver
+    from kafka_sink.spark.task.shared_client import shared_client
+
+    return SinkDriver(
+        shared_client(spec.producer),
+        exactly_once.name,
+        exactly_once.progress_topic,
+        timeout_ms=spec.producer.transaction_timeout_ms,
+        two_phase=exactly_once.two_phase,
+        topics=spec.topics,
+    )
+
+
+def sink_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> ParallelSink:
+    """The sink that commits once as *exactly_once* says, with a transaction for each task."""
+    from kafka_sink.exactly_once.protocols import ParallelSink
+
+    return ParallelSink(driver_of(spec, exactly_once))
+
+
+class _Call(NamedTuple):
+    run: str
+    version: int
+    df: DataFrame
+
+
+#: Each holds a DataFrame, so those of sinks that have not written for long are forgotten.
+_MOST: Final = 50
+#: By cluster, name and progress topic.
+_last: Final[Latest[tuple[tuple[str, ...], str, str], _Call]] = Latest(_MOST)
+
+
+def note_call(df: DataFrame, spec: WriteSpec, sink: ExactlyOnce, run: str, version: int) -> None:
+    """*df* was written as *version* in this *run* of a query, or skipped because *version* was committed: by another
+    call, if this one has other rows than the first call for *version* in this run.
+
+    A skipped call counts as well: whoever restarts a query after the error finds the batch committed in both calls.
+
+    :raises ConfigError: if it has other rows.
+    """
+    key = spec.producer.bootstrap_servers, sink.name, sink.progress_topic
+    last = _last.get(key)
+    if last is None or (last.run, last.version) != (run, version):
+        _last.put(key, _Call(run, version, df))
+        return
+    if df.sameSemantics(last.df):
+        return
+    missing = "" if version == 0 else ", with option allowMissingProgress=true in its first batch"
+    raise ConfigError(
+        f"app_id {sink.name!r} was used twice in batch {version}, for different rows: the first call has committed the "
+        f"batch, and the rows of this one were not written. Give this call an app_id of its own{missing}, and start "
+        "the query again: it runs the batch again, skips what is committed and writes these rows",
+        option="txnAppId",
     )

@@ -1,4 +1,9 @@
-"""Reads what a query planned from its checkpoint on the driver, and its own ids: those of the query and of its run.
+"""Reads a query's checkpoint on the driver: its own ids, those of the query and of its run, and the rows that Spark has
+planned for a micro-batch, which a digest of the offset log identifies.
+
+Spark writes the entry of a batch before it runs the batch, and reads it again when it repeats the batch. The same entry
+therefore means the same rows, as far as the sources' offsets describe them. The metadata line before the offsets is
+left out, because it contains the time at which the batch was planned.
 
 Called in Spark's planner process on the driver's machine, and in the driver program by ``foreachBatch``. Spark provides
 the query's id and the batch's number to tasks, but not to planners. It only reads, and an unavailable answer is not an
@@ -9,7 +14,9 @@ Without credentials, Azure's client in pyarrow raises an error of C++ that no Py
 ``az`` of the PATH for a token. So it reads in a process of its own (:func:`main`), which is given no PATH, and whose
 end is an answer like any other.
 
-Source: ``org.apache.spark.sql.execution.streaming.checkpointing.StreamMetadata``, which writes the file ``metadata``.
+Source: ``org.apache.spark.sql.execution.streaming.checkpointing``: ``StreamMetadata``, which writes the file
+``metadata``, ``OffsetSeqLog`` (v1: one line for each source; v2, since Spark 4.1: each line begins with the name of the
+source), and ``FileStreamSourceLog``, the log that the offsets of a file source refer to.
 """
 
 from __future__ import annotations
@@ -20,20 +27,130 @@ import os
 import resource
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import asdict
 from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from kafka_sink.common.bounded import Latest
+from kafka_sink.common.bounded import Latest, known_number
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.threads import start_thread
 from kafka_sink.exactly_once.model import PlannedOffsets
 from kafka_sink.spark.internals import hadoop_files
-from kafka_sink.spark.streaming.offset_log import CheckpointFiles, read_offsets
+
+#: The maximum number of bytes read of a file, from its end: a file source sometimes rewrites its complete log, with the
+#: newest entries last.
+MOST_BYTES: Final = 8 << 20
+
+#: The maximum number of entries of a file source's log that are read for one batch. Normally there is one, and one more
+#: for each failed start.
+_MOST_ENTRIES: Final = 20
+
+_NOTHING: Final = "-"
+
+
+class OffsetLogError(Exception):
+    """The files do not identify the planned rows; the text does not contain the checkpoint's location."""
+
+
+class CheckpointFiles(Protocol):
+    """The files of one checkpoint, by their paths in it; each implementation raises its own errors."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names of all entries in *folder*."""
+
+    def read(self, path: str, most: int) -> tuple[bytes, bool]:
+        """The last *most* bytes of a file, and whether this is the complete file.
+
+        :raises FileNotFoundError: if the file does not exist.
+        """
+
+
+def planned_offsets(files: CheckpointFiles, version: int | None = None) -> PlannedOffsets:
+    """The planned offsets of batch *version*, or of the last planned batch.
+
+    :raises OffsetLogError: if there is no batch yet, or the format of the entries is unknown.
+    """
+    if version is None:
+        numbers = [number for number in map(known_number, files.names("offsets")) if number is not None]
+        if not numbers:
+            raise OffsetLogError("its offset log is empty")
+        version = max(numbers)
+    ends = _entry(files, version)
+    starts = _entry(files, version - 1) if version > 0 else {}
+    sources = [
+        [source, starts.get(source), end, _files_between(files, source, starts.get(source), end)]
+        for source, end in sorted(ends.items())
+    ]
+    text = json.dumps(sources, sort_keys=True)
+    return PlannedOffsets(version, blake2b(text.encode(), digest_size=8).hexdigest(), "")
+
+
+def _entry(files: CheckpointFiles, version: int) -> Mapping[str, Any]:
+    """The end offset of each source in batch *version*; None if the source has no offset yet."""
+    data, is_whole = files.read(f"offsets/{version}", MOST_BYTES)
+    form, _, *lines = data.decode().split("\n")
+    if not is_whole or form not in ("v1", "v2"):
+        raise OffsetLogError(f"the entry of batch {version} in its offset log has another format: {form[:20]!r}")
+    pairs = enumerate(lines) if form == "v1" else (line.split(":", 1) for line in lines)
+    entry: dict[str, Any] = {}
+    for source, text in pairs:
+        try:
+            # A value, so that the order of its names does not matter.
+            entry[str(source)] = None if text == _NOTHING else json.loads(text)
+        except ValueError:
+            entry[str(source)] = text
+    return entry
+
+
+def _files_between(files: CheckpointFiles, source: str, start: Any, end: Any) -> list[Any] | None:
+    """Path and time of every file that a file source has between two offsets; None for other sources."""
+    last, first = _number(end), _number(start)
+    if last is None:
+        return None
+    first = -1 if first is None else first
+    if last - first > _MOST_ENTRIES:
+        raise OffsetLogError(f"the file log of its source {source} has {last - first} entries for one batch")
+    return [item for number in range(first + 1, last + 1) for item in _logged_files(files, source, number)]
+
+
+def _number(offset: Any) -> int | None:
+    """The entry in the source's own log that *offset* refers to."""
+    number = offset.get("logOffset") if isinstance(offset, dict) and len(offset) == 1 else None
+    return number if isinstance(number, int) else None
+
+
+def _logged_files(files: CheckpointFiles, source: str, number: int) -> list[Any]:
+    path = f"sources/{source}/{number}"
+    try:
+        data, is_whole = files.read(path, MOST_BYTES)
+    except FileNotFoundError:
+        # Every tenth entry also contains the entries before it.
+        data, is_whole = files.read(f"{path}.compact", MOST_BYTES)
+    lines = data.split(b"\n")
+    if is_whole and lines[0] != b"v1":
+        raise OffsetLogError(f"its file log {path} has another format: {lines[0][:20]!r}")
+    entries = [json.loads(line) for line in lines[1:]]
+    if not is_whole and not any(entry["batchId"] < number for entry in entries):
+        raise OffsetLogError(f"its file log {path} has more than {MOST_BYTES} bytes for one batch")
+    return sorted([entry["path"], entry["timestamp"]] for entry in entries if entry["batchId"] == number)
+
+
+def read_offsets(open_files: Callable[[], CheckpointFiles], version: int | None) -> PlannedOffsets:
+    """As :func:`planned_offsets`, without digest after any error."""
+    try:
+        return planned_offsets(open_files(), version)
+    except OffsetLogError as error:
+        return PlannedOffsets(unknown=f"the checkpoint does not contain the offsets: {error}")
+    except Exception as error:
+        # The batch can be written without the offsets after any error. The texts of other libraries may contain
+        # credentials.
+        return PlannedOffsets(unknown=f"the checkpoint cannot be read from here ({type(error).__name__})")
+
 
 #: The maximum time that a batch waits for a remote store, ms, and the time for which the store is then not accessed
 #: again, because each of its requests may take minutes to fail.
@@ -71,47 +188,40 @@ class OffsetsReading:
     def __init__(self, location: str | None, version: int | None = None) -> None:
         self._location = location or ""
         self._version = version
-        self._ended = threading.Event()
+        self._offsets: Future[PlannedOffsets] = Future()
         folder = None if location is None else local_folder(location)
+        unknown = ""
         if location is None:
-            self._end(PlannedOffsets(unknown=_NOT_GIVEN))
+            unknown = _NOT_GIVEN
         elif folder is not None:
-            self._read(lambda: LocalFiles(folder))
+            self._offsets.set_result(read_offsets(lambda: LocalFiles(folder), version))
         elif not is_remote(location):
-            self._end(PlannedOffsets(unknown="only Spark can read a checkpoint in this kind of store"))
+            unknown = "only Spark can read a checkpoint in this kind of store"
         elif (_resting.get(location) or 0) > SYSTEM_CLOCK.monotonic_ms():
-            self._end(
-                PlannedOffsets(
-                    unknown=f"a recent attempt to read the checkpoint failed, or took more than {LIMIT_MS} ms"
-                )
-            )
-        elif may_end_its_process(location):
-            start_thread("kafkalite-checkpoint", lambda: self._read_in_own_process(location))
+            unknown = f"a recent attempt to read the checkpoint failed, or took more than {LIMIT_MS} ms"
         else:
-            start_thread("kafkalite-checkpoint", lambda: self._read(lambda: ArrowFiles(location)))
+            start_thread("kafkalite-checkpoint", lambda: self._offsets.set_result(self._read_remote()))
+        if unknown:
+            self._offsets.set_result(PlannedOffsets(unknown=unknown))
 
     def result(self) -> PlannedOffsets:
         """The planned offsets; without digest if they are not available in time."""
-        if self._ended.wait(LIMIT_MS / 1000):
-            return self._offsets
-        self._rest()
-        return PlannedOffsets(unknown=f"the checkpoint could not be read within {LIMIT_MS} ms")
+        try:
+            return self._offsets.result(LIMIT_MS / 1000)
+        except TimeoutError:
+            self._rest()
+            return PlannedOffsets(unknown=f"the checkpoint could not be read within {LIMIT_MS} ms")
 
-    def _read(self, open_files: Callable[[], CheckpointFiles]) -> None:
-        self._end(read_offsets(open_files, self._version))
-
-    def _read_in_own_process(self, location: str) -> None:
-        offsets = read_in_own_process(location, self._version, LIMIT_MS / 1000)
+    def _read_remote(self) -> PlannedOffsets:
+        if not may_end_its_process(self._location):
+            return read_offsets(lambda: ArrowFiles(self._location), self._version)
+        offsets = read_in_own_process(self._location, self._version, LIMIT_MS / 1000)
         if not offsets.digest:
             self._rest()
-        self._end(offsets)
+        return offsets
 
     def _rest(self) -> None:
         _resting.put(self._location, SYSTEM_CLOCK.monotonic_ms() + _REST_MS)
-
-    def _end(self, offsets: PlannedOffsets) -> None:
-        self._offsets = offsets
-        self._ended.set()
 
 
 def run_of(running: Any) -> str | None:
@@ -191,7 +301,7 @@ class ArrowFiles:
     def names(self, folder: str) -> list[str]:
         from pyarrow import fs
 
-        return [str(each.base_name) for each in self._fs.get_file_info(fs.FileSelector(f"{self._folder}/{folder}"))]
+        return [str(file.base_name) for file in self._fs.get_file_info(fs.FileSelector(f"{self._folder}/{folder}"))]
 
     def read(self, path: str, most: int) -> tuple[bytes, bool]:
         with self._fs.open_input_file(f"{self._folder}/{path}") as file:

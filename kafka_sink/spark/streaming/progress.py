@@ -29,8 +29,7 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.files import replace_text
 from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import start_thread
-from kafka_sink.reports.figures import StreamFigures
-from kafka_sink.reports.writes import SinkProgress, SourceLag, Tail
+from kafka_sink.reports.writes import SinkProgress, SourceLag, StreamFigures, Tail
 from kafka_sink.spark.streaming.stopping import refuse_continuous
 
 if TYPE_CHECKING:
@@ -118,7 +117,10 @@ class ProgressListener(StreamingQueryListener):
                     if isinstance(line, SinkProgress) and not line.is_failed:
                         batches.append(line)
                 if has_news and self._file is not None:
-                    self._write_file(self._file)
+                    # Programs that show no metrics start without it.
+                    from kafka_sink.common.exposition import TEXT, rendered
+
+                    replace_text(self._file, rendered(self._figures.metrics(), TEXT)[0])
                 if self._callback is not None:
                     for progress in batches:
                         self._callback(progress)
@@ -131,25 +133,17 @@ class ProgressListener(StreamingQueryListener):
         with self._lock:
             return list(self._figures.metrics())
 
-    def _write_file(self, file: Path) -> None:
-        # Programs that show no metrics start without it.
-        from kafka_sink.common.exposition import TEXT, rendered
-
-        replace_text(file, rendered(self._figures.metrics(), TEXT)[0])
-
     def _note_source(self, progress: StreamingQueryProgress) -> None:
         """Append the lag of the source to the report, where the pages of kafkalite ui read it."""
         lag = lag_of([(source.endOffset, source.latestOffset) for source in progress.sources])
         # Without a write there is nothing to which it belongs.
-        if lag is not None and self._report.exists() and self._is_of_query(progress):
+        if lag is None or not self._report.exists():
+            return
+        # The report is that of the query with the name, or of the session's only one.
+        is_alone = self._query_name is None and len(SparkSession.active().streams.active) == 1
+        if is_alone or (self._query_name is not None and progress.name == self._query_name):
             with self._report.open("ab", buffering=0) as file:
                 file.write(f"{json.dumps(SourceLag(progress.batchId, lag).as_report())}\n".encode())
-
-    def _is_of_query(self, progress: StreamingQueryProgress) -> bool:
-        """Whether it is that of the query of this report: of the named one, or of the session's only one."""
-        if self._query_name is not None:
-            return progress.name == self._query_name
-        return len(SparkSession.active().streams.active) == 1
 
     def _stop_if_continuous(self, query_id: str) -> None:
         query = SparkSession.active().streams.get(query_id)

@@ -28,8 +28,8 @@ from kafka_sink.spark.internals import java_query, jvm_with_callbacks
 from kafka_sink.spark.versions import WriterCommitMessage
 
 #: The intervals at which a requested stop and the end of the micro-batch are checked, seconds.
-_LOOK_S: Final = 0.25
-_LOOK_AT_BATCH_S: Final = 0.02
+_CHECK_S: Final = 0.25
+_CHECK_BATCH_S: Final = 0.02
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -44,18 +44,13 @@ _ROWS_ARE_LOST: Final = (
 _log = logging.getLogger(__name__)
 
 
-def is_continuous(query: StreamingQuery) -> bool:
-    """Whether *query* runs with the continuous trigger; False if this is not visible (as with Spark Connect)."""
-    running = java_query(query)
-    return running is not None and "Continuous" in running.streamingQuery().getClass().getSimpleName()
-
-
 def refuse_continuous(query: StreamingQuery) -> None:
-    """Stop *query* if it has the continuous trigger.
+    """Stop *query* if it has the continuous trigger, as far as that is visible: not with Spark Connect.
 
     :raises KafkaError: if it had that trigger.
     """
-    if is_continuous(query):
+    running = java_query(query)
+    if running is not None and "Continuous" in running.streamingQuery().getClass().getSimpleName():
         query.stop()
         raise KafkaError(f"query {query.id} was stopped: {_ROWS_ARE_LOST}")
 
@@ -116,14 +111,17 @@ def run_until_stopped(query: StreamingQuery) -> None:
     stop = Stop()
     with _signals_to(stop):
         while query.isActive and not stop.requested.is_set():
-            stop.requested.wait(_LOOK_S)
+            stop.requested.wait(_CHECK_S)
         if query.isActive:
             _log.warning("stopping: the current micro-batch is completed first (a second signal stops immediately)")
-            _await_batch(query, stop)
+            before = _last_batch(query)
+            while query.isActive and query.status["isTriggerActive"] and _last_batch(query) == before:
+                if stop.at_once.wait(_CHECK_BATCH_S):
+                    break
             query.stop()
         failed = query.exception()
         # The JVM may see the failure before Python receives the signal.
-        is_stopped = failed is not None and _failed_by_signal(query) and stop.requested.wait(_LOOK_S)
+        is_stopped = failed is not None and _failed_by_signal(query) and stop.requested.wait(_CHECK_S)
     if is_stopped:
         _log.warning(
             "the signal to stop also ended a program that Hadoop ran for the checkpoint: the query writes the current "
@@ -144,17 +142,6 @@ def _failed_by_signal(query: StreamingQuery) -> bool:
             return True
         cause = cause.getCause()
     return False
-
-
-def _await_batch(query: StreamingQuery, stop: Stop) -> None:
-    before = _last_batch(query)
-    while (
-        query.isActive
-        and query.status["isTriggerActive"]
-        and _last_batch(query) == before
-        and not stop.at_once.is_set()
-    ):
-        stop.at_once.wait(_LOOK_AT_BATCH_S)
 
 
 def _last_batch(query: StreamingQuery) -> int | None:

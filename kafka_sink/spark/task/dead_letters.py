@@ -31,9 +31,6 @@ PREFIX: Final = "__kafkalite.errors."
 #: The type of the column of headers, as Spark has it.
 HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
-_TOO_LARGE: Final = "too-large"
-_WITHOUT_KEY: Final = "missing-key"
-_NOT_ENCODABLE: Final = "not-encodable"
 #: By the column that is wrong.
 _REASONS: Final[Mapping[str, str]] = {
     "partition": "invalid-partition",
@@ -79,11 +76,13 @@ class DeadLetters:
         contents: dict[str, pa.Array] = {}
         for name in ("key", "value"):
             if name in batch.schema.names:
-                contents[name], encoding = _contents(batch.column(name), name)
+                column, encoding = batch.column(name), ""
+                if not (is_text(kind := column.type) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+                    column, encoding = json_column(column, name), JSON
+                contents[name] = column
                 shared.append((f"{name}.encoding", encoding))
         shared_headers = [(PREFIX + name, text.encode()) for name, text in shared if text]
-        headers = self._headers_of_rows(batch, rows, error)
-        headers = [[*shared_headers, *each] for each in headers]
+        headers = [[*shared_headers, *of_row] for of_row in self._headers_of_rows(batch, rows, error)]
         own = _own_headers(batch)
         self._fit(contents, headers, own)
         all_headers = [[*mine, *others] for mine, others in zip(own, headers, strict=True)]
@@ -99,8 +98,8 @@ class DeadLetters:
             "row.timestamp": _values(batch, "timestamp"),
         }
         return [
-            [(PREFIX + name, str(text).encode()) for name, text in zip(texts, each, strict=True) if text is not None]
-            for each in zip(*texts.values(), strict=True)
+            [(PREFIX + name, str(text).encode()) for name, text in zip(texts, row, strict=True) if text is not None]
+            for row in zip(*texts.values(), strict=True)
         ]
 
     def _fit(self, contents: dict[str, pa.Array], headers: list[_Headers], own: list[_Headers]) -> None:
@@ -110,22 +109,28 @@ class DeadLetters:
         large = [
             row
             for row in range(len(headers))
-            if sum(each[row] for each in sizes.values()) + _size(headers[row]) + _size(own[row]) > self._most_bytes
+            if sum(of_column[row] for of_column in sizes.values()) + _size(headers[row]) + _size(own[row])
+            > self._most_bytes
         ]
         for row in large:
             headers[row] += [
-                (f"{PREFIX}{name}.size", str(each[row]).encode()) for name, each in sizes.items() if each[row] > kept
+                (f"{PREFIX}{name}.size", str(of_column[row]).encode())
+                for name, of_column in sizes.items()
+                if of_column[row] > kept
             ]
             if own[row]:
                 headers[row].append((f"{PREFIX}headers.omitted", str(len(own[row])).encode()))
                 own[row] = []
         for name, column in contents.items() if large else ():
-            contents[name] = _shortened(column, large, kept)
+            values = column.cast(pa.large_binary()).to_pylist()
+            for row in large:
+                values[row] = None if values[row] is None else values[row][:kept]
+            contents[name] = pa.array(values, pa.large_binary())
 
 
 def first_message(letters: pa.RecordBatch) -> str:
     """The error text of the first of *letters*."""
-    headers = {each["key"]: each["value"] for each in letters.column("headers")[0].as_py()}
+    headers = {header["key"]: header["value"] for header in letters.column("headers")[0].as_py()}
     text: bytes = headers[f"{PREFIX}message"]
     return text.decode()
 
@@ -146,18 +151,8 @@ def _origin(once: ExactlyOnce | None) -> list[tuple[str, str]]:
 
 def _reason(error: RowError) -> str:
     if isinstance(error, RowTooLargeError):
-        return _TOO_LARGE
-    if isinstance(error, RowWithoutKeyError):
-        return _WITHOUT_KEY
-    return _REASONS.get(error.column, _NOT_ENCODABLE)
-
-
-def _contents(column: pa.Array, name: str) -> tuple[pa.Array, str]:
-    """The rows of *column* as text or bytes, and the name of the encoding if it is not their own."""
-    kind = column.type
-    if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return column, ""
-    return json_column(column, name), JSON
+        return "too-large"
+    return "missing-key" if isinstance(error, RowWithoutKeyError) else _REASONS.get(error.column, "not-encodable")
 
 
 def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:
@@ -170,7 +165,7 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     if pa.types.is_string(column.type):
         return [
-            None if each is None else each.decode(errors="replace") for each in column.cast(pa.binary()).to_pylist()
+            None if text is None else text.decode(errors="replace") for text in column.cast(pa.binary()).to_pylist()
         ]
     values: list[object] = column.to_pylist()
     return values
@@ -184,9 +179,9 @@ def _own_headers(batch: pa.RecordBatch) -> list[_Headers]:
     raw = pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())]))
     return [
         [
-            (each["key"].decode(errors="replace"), each["value"])
-            for each in headers or ()
-            if each is not None and each["key"] is not None
+            (header["key"].decode(errors="replace"), header["value"])
+            for header in headers or ()
+            if header is not None and header["key"] is not None
         ]
         for headers in batch.column("headers").cast(raw).to_pylist()
     ]
@@ -196,14 +191,6 @@ def _size(headers: _Headers) -> int:
     return _RECORD_OVERHEAD_BYTES + sum(
         len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in headers
     )
-
-
-def _shortened(column: pa.Array, rows: Sequence[int], kept: int) -> pa.Array:
-    """*column* with at most *kept* bytes in *rows*, as bytes."""
-    contents = column.cast(pa.large_binary()).to_pylist()
-    for row in rows:
-        contents[row] = None if contents[row] is None else contents[row][:kept]
-    return pa.array(contents, pa.large_binary())
 
 
 def json_column(column: pa.Array, name: str) -> pa.Array:
@@ -232,14 +219,15 @@ def _of_parts(column: pa.Array, name: str) -> list[bytes]:
         parts = [_texts(column.field(index), name) for index in range(kind.num_fields)]
         # As in the JSON format, a field that is null is left out.
         rows: list[list[bytes]] = [
-            [b":".join(each) for each in zip(fields, row, strict=True) if each[1] != _NULL]
+            [name + b":" + text for name, text in zip(fields, row, strict=True) if text != _NULL]
             for row in zip(*parts, strict=True)
         ]
         return _nulls_of(column, lambda row: b"{" + b",".join(rows[row]) + b"}")
     if pa.types.is_map(kind):
         names, values = _texts(column.keys, name), _texts(column.items, name)
-        entries = [(_quoted(key) + b":" + value) for key, value in zip(names, values, strict=True)]
-        return _of_items(column, entries, b"{%s}")
+        # A name of a field is a text.
+        quoted = [name if name.startswith(b'"') else json.dumps(name.decode()).encode() for name in names]
+        return _of_items(column, [b":".join(entry) for entry in zip(quoted, values, strict=True)], b"{%s}")
     if is_list(kind):
         return _of_items(column, _texts(column.values, name), b"[%s]")
     return _nulls_of(column, lambda row: json.dumps(_text_of(column[row])).encode())
@@ -255,11 +243,6 @@ def _nulls_of(column: pa.Array, text_of: Callable[[int], bytes]) -> list[bytes]:
     return [text_of(row) if valid else _NULL for row, valid in enumerate(column.is_valid().to_pylist())]
 
 
-def _quoted(text: bytes) -> bytes:
-    """*text*, which is JSON, as the name of a field."""
-    return text if text.startswith(b'"') else json.dumps(text.decode()).encode()
-
-
 def _text_of(value: pa.Scalar) -> str:
     if is_text(value.type):
         # Not UTF-8, or the JSON format would have it.
@@ -270,13 +253,11 @@ def _text_of(value: pa.Scalar) -> str:
     except (ValueError, OverflowError):
         # Python has no such date.
         return str(value.cast(pa.int64()))
-    return _interval(plain) if isinstance(plain, timedelta) else str(plain)
-
-
-def _interval(span: timedelta) -> str:
-    """As Spark's ``to_json`` writes it."""
-    size = abs(span)
+    if not isinstance(plain, timedelta):
+        return str(plain)
+    # As Spark's ``to_json`` writes it.
+    size = abs(plain)
     hours, seconds = divmod(size.seconds, 3600)
     fraction = f".{size.microseconds:06}".rstrip("0").rstrip(".")
     text = f"{size.days} {hours:02}:{seconds // 60:02}:{seconds % 60:02}{fraction}"
-    return f"INTERVAL '{'-' if span < timedelta() else ''}{text}' DAY TO SECOND"
+    return f"INTERVAL '{'-' if plain < timedelta() else ''}{text}' DAY TO SECOND"

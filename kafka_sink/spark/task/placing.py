@@ -68,14 +68,14 @@ class _Placing:
         self._rows_before += batch.num_rows
         rows, parts = self._bad.accepted(replace(rows, batch=payloads), self._checked_parts)
         placed = np.empty(rows.batch.num_rows, dtype=np.int32)
-        for part in parts:
-            placed[slice(None) if part.rows is None else part.rows] = self._places(
-                part.topic, part.chunk.num_rows, part.chunk.key, part.partitions
+        for chunk in parts:
+            placed[slice(None) if chunk.rows is None else chunk.rows] = self._choose(
+                chunk.topic, chunk.chunk.num_rows, chunk.chunk.key, chunk.partitions
             )
         like = rows.batch.schema
         refused, self._refused = self._refused, []
-        for each in (PlacedRows(rows.batch, placed), *refused):
-            yield each.for_spark(like, with_kind=self._spec.on_bad_row != FAIL)
+        for part in (PlacedRows(rows.batch, placed), *refused):
+            yield part.for_spark(like, with_kind=self._spec.on_bad_row != FAIL)
 
     def _checked_parts(self, batch: pa.RecordBatch) -> list[TopicChunk]:
         """:raises RowError: if rows cannot be written."""
@@ -99,7 +99,7 @@ class _Placing:
             letters = DeadLetters(self._spec).of(rows, error)
             key = BinaryColumn.from_arrow(letters.column("key")) if "key" in letters.schema.names else None
             topic = self._spec.dead_letter_topic or ""
-            self._refused.append(PlacedRows.letters(topic, letters, self._places(topic, count, key, None)))
+            self._refused.append(PlacedRows.letters(topic, letters, self._choose(topic, count, key, None)))
         else:
             self._refused.append(PlacedRows.dropped(count, self._bad.first))
 
@@ -117,19 +117,17 @@ class _Placing:
             self._counts[topic] = count
         return self._counts[topic]
 
-    def _places(
+    def _choose(
         self, topic: str, rows: int, key: BinaryColumn | None, partitions: NDArray[np.int32] | None
     ) -> NDArray[np.int32]:
         count = self._count(topic)
-        places = ((np.arange(rows) + self._dealt) % count).astype(np.int32)
+        chosen = ((np.arange(rows) + self._dealt) % count).astype(np.int32)
         self._dealt += rows
         if key is not None:
             hashed = key_partitions(key, count)
             nulls = key.null_mask
-            places = hashed if nulls is None else np.where(nulls, places, hashed)
-        if partitions is not None:
-            places = np.where(partitions == ANY_PARTITION, places, partitions)
-        return places
+            chosen = hashed if nulls is None else np.where(nulls, chosen, hashed)
+        return chosen if partitions is None else np.where(partitions == ANY_PARTITION, chosen, partitions)
 
 
 class Kind(IntEnum):

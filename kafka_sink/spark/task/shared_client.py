@@ -19,7 +19,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.spark.producer_spec import ProducerSpec
+from kafka_sink.spark.write_spec import ProducerSpec
 
 #: Others that are asked for give up their connections.
 MOST_CONNECTED: Final = 10
@@ -45,7 +45,7 @@ class SharedClients:
         # The connections belong to the parent process: they are neither used nor closed here.
         self._changed = threading.Condition()
         #: Also those that are forgotten, as long as somebody uses them.
-        self._known: weakref.WeakValueDictionary[bytes, CoordinatorClient] = weakref.WeakValueDictionary()
+        self._clients: weakref.WeakValueDictionary[bytes, CoordinatorClient] = weakref.WeakValueDictionary()
         #: From the one that was not asked for longest to the latest.
         self._recent: dict[bytes, CoordinatorClient] = {}
         self._closer: threading.Thread | None = None
@@ -70,10 +70,10 @@ class SharedClients:
     def _find(self, key: bytes, made: CoordinatorClient | None = None) -> CoordinatorClient | None:
         """The client of *key*, now the latest; *made* if there was none."""
         with self._changed:
-            client = self._known.get(key, made)
+            client = self._clients.get(key, made)
             if client is None:
                 return None
-            self._known[key] = client
+            self._clients[key] = client
             self._recent.pop(key, None)
             self._recent[key] = client
             if self._closer is None:
@@ -88,21 +88,18 @@ class SharedClients:
     def _close_idle(self) -> None:
         """The closing thread, which lasts as long as the process: a client may be used at any time again."""
         while True:
-            self._rest()
+            with self._changed:
+                self._is_crowded = False
+                latest = list(self._recent.values())[-MOST_CONNECTED:]
+                clients = list(self._clients.values())
+            for client in clients:
+                try:
+                    client.rest(MOST_IDLE_MS if client in latest else 0)
+                except Exception:
+                    _log.exception("could not close the connections of an unused client")
             with self._changed:
                 if not self._is_crowded:
                     self._clock.wait(self._changed, MOST_IDLE_MS)
-
-    def _rest(self) -> None:
-        with self._changed:
-            self._is_crowded = False
-            latest = list(self._recent.values())[-MOST_CONNECTED:]
-            known = list(self._known.values())
-        for client in known:
-            try:
-                client.rest(MOST_IDLE_MS if client in latest else 0)
-            except Exception:
-                _log.exception("could not close the connections of an unused client")
 
 
 _clients: Final = SharedClients()

@@ -19,7 +19,7 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import Skipped
 from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
 from kafka_sink.reports.writes import PartitionRange
-from kafka_sink.spark.errors import attributes_of, with_attributes
+from kafka_sink.spark.errors import attributes_of, error_of
 from kafka_sink.spark.versions import WriterCommitMessage
 
 if TYPE_CHECKING:
@@ -67,12 +67,21 @@ class TaskOutcome(WriterCommitMessage):
     transaction: TaskTransaction | None = None
     failure: SinkWriteError | None = None
 
+    def ack_percentile_ms(self, share: float) -> int | None:
+        """The time within which *share* of the rows were acknowledged; None if there were no rows."""
+        rank, rows = share * sum(self.ack_ms.values()), 0
+        for ms in sorted(self.ack_ms):
+            rows += self.ack_ms[ms]
+            if rows >= rank:
+                return ms
+        return None
+
     def to_json(self) -> str:
         """As text, without the writer and the plan, which the driver has."""
-        opened = None if self.transaction is None else self.transaction.open
+        opened, failure = None if self.transaction is None else self.transaction.open, self.failure
         return json.dumps(
             {
-                "failure": None if self.failure is None else [str(self.failure), attributes_of(self.failure)],
+                "failure": failure and [type(failure).__name__, str(failure), attributes_of(failure)],
                 "first_bad_row": self.first_bad_row,
                 "counts": [getattr(self, name) for name in _COUNTS],
                 "ranges": [[*key, part.rows, part.first_offset, part.last_offset] for key, part in self.ranges.items()],
@@ -102,7 +111,9 @@ def outcome_of(text: str) -> TaskOutcome:
 
 def _decode(message: Any) -> TaskOutcome:
     counts = dict(zip(_COUNTS, map(json_number, message["counts"]), strict=True))
-    opened, failure = message["open"], message["failure"]
+    opened, failure = message["open"], message["failure"] and error_of(*message["failure"])
+    if not isinstance(failure, SinkWriteError | None):
+        raise TypeError("the failure of a task is another error")
     return TaskOutcome(
         **counts,
         ranges={
@@ -111,16 +122,15 @@ def _decode(message: Any) -> TaskOutcome:
         },
         ack_ms={json_number(ms): json_number(rows) for ms, rows in message["ack_ms"]},
         first_bad_row=str(message["first_bad_row"]),
-        transaction=None if opened is None else TaskTransaction(open=_open_transaction(*opened)),
-        failure=None if failure is None else with_attributes(str(failure[0]), failure[1]),
+        transaction=None if opened is None else _transaction(*opened),
+        failure=failure,
     )
 
 
-def _open_transaction(name: Any, producer_id: Any, epoch: Any, partitions: Any) -> OpenTransaction:
-    return OpenTransaction(
-        Transaction(str(name), json_number(producer_id), json_number(epoch)),
-        frozenset(TopicPartition(str(topic), json_number(partition)) for topic, partition in partitions),
-    )
+def _transaction(name: Any, producer_id: Any, epoch: Any, partitions: Any) -> TaskTransaction:
+    transaction = Transaction(str(name), json_number(producer_id), json_number(epoch))
+    written = frozenset(TopicPartition(str(topic), json_number(partition)) for topic, partition in partitions)
+    return TaskTransaction(open=OpenTransaction(transaction, written))
 
 
 def total_of(outcomes: Sequence[TaskOutcome]) -> TaskOutcome:
@@ -144,14 +154,3 @@ def rounded_ms(ms: int) -> int:
     """*ms* rounded down to its five leading bits, so that outcomes stay small for any number of times."""
     shift = max(ms.bit_length() - _SIGNIFICANT_BITS, 0)
     return (ms >> shift) << shift
-
-
-def percentile_ms(counts: Mapping[int, int], share: float) -> int | None:
-    """The time within which *share* of the rows were acknowledged; None if there were no rows."""
-    wanted = share * sum(counts.values())
-    seen = 0
-    for ms in sorted(counts):
-        seen += counts[ms]
-        if seen >= wanted:
-            return ms
-    return None

@@ -126,14 +126,14 @@ class Payloads:
 
         :raises RowSerializationError: if values do not fit the schema; the text names row, column and value.
         """
-        for each in self._formats:
-            index = batch.schema.get_field_index(each.column)
+        for form in self._formats:
+            column = form.column
+            index = batch.schema.get_field_index(column)
             rows = batch.column(index)
-            if each.column not in self._encoders:
-                form = replace(each, settings=session_settings(TaskContext.get()))
-                self._encoders[each.column] = format_of(each.name).encoder(form, rows.type)
-            payloads = self._encoders[each.column].encode(rows, each.prefix)
-            batch = batch.set_column(index, each.column, payloads)
+            if column not in self._encoders:
+                with_settings = replace(form, settings=session_settings(TaskContext.get()))
+                self._encoders[column] = format_of(form.name).encoder(with_settings, rows.type)
+            batch = batch.set_column(index, column, self._encoders[column].encode(rows, form.prefix))
         return batch
 
 

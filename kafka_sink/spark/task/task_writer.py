@@ -2,6 +2,12 @@
 
 Runs in a Spark Python worker. It returns only when its iterator is exhausted and every row is acknowledged; otherwise
 it raises an error that tells the user what to do.
+
+A task that has written all of its rows leaves its producer for the next task of this process, as in Spark's own sink:
+connections with their TLS sessions and their authentication, cluster metadata, producer id and sequences, and the
+sender thread. The next task with the same properties continues with it. Nothing of a task that failed or was
+interrupted is kept, and a forked process begins without producers. A thread closes producers that were unused for
+:data:`MOST_IDLE_MS`. No secret is stored outside the producers themselves.
 """
 
 from __future__ import annotations
@@ -25,8 +31,10 @@ from pyspark import TaskContext
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import BatchRefusedError, KafkaError, RowError, RowPartitionError, SinkWriteError
+from kafka_sink.common.locks import leaves
 from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import PartlyStagedError
@@ -37,12 +45,96 @@ from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.errors import of_task
 from kafka_sink.spark.task.dead_letters import DeadLetters
-from kafka_sink.spark.task.kept_producers import KeptProducers
 from kafka_sink.spark.task.placing import take_placed
 from kafka_sink.spark.task.task_outcome import TaskOutcome, rounded_ms
 from kafka_sink.spark.task.task_rows import BadRows, Payloads, TaskRows, TopicChunk, topic_chunks
 from kafka_sink.spark.task.worker_process import abandoned_worker
 from kafka_sink.spark.write_spec import DEAD_LETTER, FAIL, WriteSpec, advice_on
+
+#: Spark itself ends a worker after one minute without a task.
+MOST_IDLE_MS: Final = 30_000
+
+#: Each has a thread, connections and the memory of its batches.
+MOST_PRODUCERS: Final = 10
+
+#: A task requests metadata again that is older. It does not wait for the answer, so its first rows may still be
+#: distributed over the partitions that were known before.
+MOST_AGE_MS: Final = 30_000
+
+
+class KeptProducers:
+    """At most one idle producer for each key, a set of properties with the state of the files that they name, and at
+    most :data:`MOST_PRODUCERS` in all: the latest."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        at_fork(self, KeptProducers._forked)
+        self._forked()
+
+    def _forked(self) -> None:
+        # The producers belong to the parent process: they are neither used nor closed here.
+        self._changed = threading.Condition()
+        self._idle: dict[bytes, tuple[TaskProducer, int]] = {}
+        self._taken: TaskProducer | None = None
+        self._closer: threading.Thread | None = None
+
+    @leaves("_changed")
+    def take(self, key: bytes) -> TaskProducer | None:
+        """The producer of the last task with this key; None if there is none that can continue."""
+        self.give_up()
+        with self._changed:
+            if key in self._idle:
+                # In this order: wherever an interrupt strikes, the producer is known here and can be closed.
+                self._taken = self._idle[key][0]
+                del self._idle[key]
+        if self._taken is not None and not self._taken.can_go_on(MOST_AGE_MS):
+            self.give_up()
+        return self._taken
+
+    @leaves("_changed")
+    def keep(self, key: bytes, producer: TaskProducer) -> None:
+        """Keep the producer of a task that has written all of its rows, under the key with which the task began."""
+        producer.rest()
+        with self._changed:
+            before, _ = self._idle.pop(key, (None, 0))
+            if len(self._idle) == MOST_PRODUCERS:
+                before, _ = self._idle.pop(next(iter(self._idle)))
+            self._idle[key] = (producer, self._clock.monotonic_ms())
+            self._taken = None
+            if self._closer is None:
+                self._closer = start_thread("kafkalite-idle-producers", self._close_idle)
+        if before is not None:
+            _close(before)
+
+    def give_up(self) -> None:
+        """Close the producer that was taken and not returned: its task has failed or was interrupted."""
+        if self._taken is not None:
+            _close(self._taken)
+            self._taken = None
+
+    def _close_idle(self) -> None:
+        """The closing thread; it ends when no producers are kept any more."""
+        while True:
+            with self._changed:
+                now_ms = self._clock.monotonic_ms()
+                idle = [key for key, (_, since_ms) in self._idle.items() if now_ms - since_ms >= MOST_IDLE_MS]
+                closed = [self._idle.pop(key)[0] for key in idle]
+                if not self._idle and not closed:
+                    self._closer = None
+                    return
+                if not closed:
+                    oldest_ms = min(since_ms for _, since_ms in self._idle.values())
+                    self._clock.wait(self._changed, oldest_ms + MOST_IDLE_MS - now_ms)
+            for producer in closed:
+                _close(producer)
+
+
+def _close(producer: TaskProducer) -> None:
+    try:
+        producer.close(timeout=0)
+    except Exception:
+        _log.exception("could not close an unused producer")
+
 
 #: From this number of partitions on, one of Spark's Arrow batches has only a few rows per partition.
 _MANY_PARTITIONS: Final = 64
@@ -132,7 +224,9 @@ class _TaskAttempt:
             raise self._explained(error) from error
 
     def _send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
-        for batch in self._paced(_gathered(batches, self._bytes_to_gather)):
+        gathered: Iterable[pa.RecordBatch] = _gathered(batches, self._bytes_to_gather)
+        limit = self._spec.max_records_per_second
+        for batch in gathered if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(gathered):
             self._rows_in += self._send(TaskRows(batch, self._rows_in))
             # Otherwise the rows are in memory until the next ones are.
             del batch
@@ -187,16 +281,15 @@ class _TaskAttempt:
         except RowError as error:
             raise SinkWriteError(f"a dead letter cannot be written to {topic}: it {error.problem}") from error
 
-    def _paced(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        limit = self._spec.max_records_per_second
-        return batches if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(batches)
-
     def _open(self) -> TaskProducer:
         if self._producer is not None:
             return self._producer
-        open_producer = self._open_producer or partial(_open_plain, self._spec)
         with once(_said):
-            self._producer = open_producer(kept_producers.take(self._producer_key))
+            idle = kept_producers.take(self._producer_key)
+            if self._open_producer is not None:
+                self._producer = self._open_producer(idle)
+            else:
+                self._producer = idle or TaskProducer(task_config(self._spec), self._spec.producer.plugin_options)
         self._sent_before = self._producer.batch_totals()
         is_compressed = self._spec.producer.here().compression_type != "none"
         for topic, limits in self._spec.limits.items():
@@ -215,12 +308,12 @@ class _TaskAttempt:
         task = f"task of partition {self._task_partition}, attempt {self._number}"
         reason = f"{str(error) or 'out of memory'}{advice_on(error)}"
         trackers = (self._tracker, self._dead_letter_tracker)
-        place = next((each.first_error_in for each in trackers if each.first_error is error), None)
+        partition = next((tracker.first_error_in for tracker in trackers if tracker.first_error is error), None)
         return of_task(
             error,
             f"{reason} [{task}: {what_stays}; {type(error).__name__}]",
-            self._spec.topic if place is None else place.topic,
-            None if place is None else place.partition,
+            self._spec.topic if partition is None else partition.topic,
+            None if partition is None else partition.partition,
         )
 
     def outcome(self) -> TaskOutcome:
@@ -257,10 +350,6 @@ class _TaskAttempt:
         kept_producers.give_up()
         if self._producer is not None:
             self._producer.abandon()
-
-
-def _open_plain(spec: WriteSpec, kept: TaskProducer | None) -> TaskProducer:
-    return kept or TaskProducer(task_config(spec), spec.producer.plugin_options)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], least_bytes: Callable[[], int]) -> Iterator[pa.RecordBatch]:
@@ -355,8 +444,8 @@ class DeliveryTracker:
             self.record_bytes += delivery.size_bytes
             last = delivery.base_offset if delivery.base_offset < 0 else delivery.base_offset + delivery.count - 1
             part = PartitionRange(delivery.count, delivery.base_offset, last)
-            known = self.ranges.get(delivery.topic_partition)
-            self.ranges[delivery.topic_partition] = part if known is None else known.merge(part)
+            before = self.ranges.get(delivery.topic_partition)
+            self.ranges[delivery.topic_partition] = part if before is None else before.merge(part)
 
 
 _PIECES_PER_S: Final = 10
@@ -378,13 +467,10 @@ class RateLimit:
         for batch in batches:
             for start in range(0, batch.num_rows, self._piece_rows):
                 piece = batch.slice(start, self._piece_rows)
-                self._await_turn()
+                with self._condition:
+                    while (now_ms := self._clock.monotonic_ms()) < self._due_ms:
+                        # Rounded up, because a wait of 0 ms would not end the loop.
+                        self._clock.wait(self._condition, math.ceil(self._due_ms - now_ms))
+                self._due_ms = max(self._due_ms, float(now_ms))
                 self._due_ms += piece.num_rows * 1000 / self._records_per_s
                 yield piece
-
-    def _await_turn(self) -> None:
-        with self._condition:
-            while (now_ms := self._clock.monotonic_ms()) < self._due_ms:
-                # Rounded up, because a wait of 0 ms would not end the loop.
-                self._clock.wait(self._condition, math.ceil(self._due_ms - now_ms))
-        self._due_ms = max(self._due_ms, float(now_ms))

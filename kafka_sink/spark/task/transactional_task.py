@@ -20,7 +20,6 @@ from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
 from kafka_sink.exactly_once.writing import WriterTransactions, may_write
 from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.spark.errors import told
-from kafka_sink.spark.producer_spec import ProducerSpec
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction
 from kafka_sink.spark.task.task_writer import task_config, write_task
@@ -51,12 +50,16 @@ def write_in_transaction(
         outcome = write_task(batches, spec, open_own)
     except BaseException:
         # Also after an interrupt: the driver finds the transaction only at the next batch.
-        _abort_own(opened, spec.producer, plan)
+        try:
+            client = shared_client(spec.producer)
+            client.run(client.end(opened, plan.transaction_version, commit=False))
+        except KafkaError as error:
+            _log.warning("the transaction of this attempt stays open until the next batch ends it: %s", error)
         raise
     written = OpenTransaction(opened[0], frozenset(outcome.ranges)) if outcome.ranges else None
     if written is not None:
-        ends = {partition: part.last_offset + 1 for partition, part in outcome.ranges.items()}
-        WRITER_TRANSACTIONS.wrote(plan.sink, written.transaction, ends)
+        next_offsets = {partition: rows.last_offset + 1 for partition, rows in outcome.ranges.items()}
+        WRITER_TRANSACTIONS.wrote(plan.sink, written.transaction, next_offsets)
     return replace(outcome, transaction=TaskTransaction(writer, version, plan.without_transactions(), written))
 
 
@@ -107,11 +110,3 @@ def drain(batches: Iterator[pa.RecordBatch], writer: str, skipped: Skipped) -> T
     for _ in batches:
         pass
     return TaskOutcome(transaction=TaskTransaction(writer, skipped.version, skipped=skipped))
-
-
-def _abort_own(opened: list[Transaction], producer: ProducerSpec, plan: Plan) -> None:
-    try:
-        client = shared_client(producer)
-        client.run(client.end(opened, plan.transaction_version, commit=False))
-    except KafkaError as error:
-        _log.warning("the transaction of this attempt stays open until the next batch ends it: %s", error)

@@ -73,23 +73,18 @@ class WorkerProcess:
             yield
         finally:
             spare_pandas()
-            self._freeze_what_was_imported()
+            is_reused = os.environ.get(_REUSED) and self._freezes < _MOST_FREEZES
+            if is_reused and len(sys.modules) != self._modules_when_frozen:
+                self._freezes += 1
+                self._modules_when_frozen = len(sys.modules)
+                gc.collect()
+                gc.freeze()
             # The last bytes of this task and the first of the next one follow.
             _acknowledge_at_once(connection)
 
     def of(self, spec: WriteSpec) -> AbstractContextManager[None]:
         """Wraps what this process does for this write."""
         return self.task(tuned=spec.tune_python_workers)
-
-    def _freeze_what_was_imported(self) -> None:
-        if not os.environ.get(_REUSED) or self._freezes == _MOST_FREEZES:
-            return
-        if len(sys.modules) == self._modules_when_frozen:
-            return
-        self._freezes += 1
-        self._modules_when_frozen = len(sys.modules)
-        gc.collect()
-        gc.freeze()
 
 
 def connection_to_jvm() -> socket.socket | None:
@@ -115,22 +110,18 @@ worker_process: Final = WorkerProcess()
 _CLOSED_BY_PEER: Final[int | None] = getattr(select, "POLLRDHUP", None)
 
 
-def _end_process() -> None:
-    # As Spark ends a worker itself: nothing may wait for a broker any more.
-    os._exit(1)
-
-
 class AbandonedWorker:
-    """Watches this process's connection to the JVM while a task writes; *end* ends the process."""
+    """Watches this process's connection to the JVM while a task writes; *end* ends the process, by default as Spark
+    ends a worker itself: nothing may wait for a broker any more."""
 
-    def __init__(self, end: Callable[[], None] = _end_process) -> None:
+    def __init__(self, end: Callable[[], None] = lambda: os._exit(1)) -> None:
         self._end = end
-        self._is_writing = False
-        self._watched: int | None = None
         at_fork(self, AbandonedWorker._forget)
+        self._forget()
 
     def _forget(self) -> None:
-        self._is_writing, self._watched = False, None
+        self._is_writing = False
+        self._watched: int | None = None
 
     @contextlib.contextmanager
     def ended_during_task(self) -> Iterator[None]:
@@ -188,12 +179,13 @@ class _StandardErrorHandler(logging.Handler):
 
 def configure_logging() -> None:
     """Give the lines of this process time, level and logger; the environment says the least level. Never raises."""
-    if any(isinstance(each, _StandardErrorHandler) for each in _package.handlers):
+    if any(isinstance(handler, _StandardErrorHandler) for handler in _package.handlers):
         return
     _package.addHandler(_StandardErrorHandler())
     level = os.environ.get(LEVEL_VARIABLE, "").strip().upper()
-    known = logging.getLevelNamesMapping()
-    if level in known:
-        _package.setLevel(known[level])
+    levels = logging.getLevelNamesMapping()
+    if level in levels:
+        _package.setLevel(levels[level])
     elif level:
-        _package.warning("%s=%s is not a level of logging; expected one of %s", LEVEL_VARIABLE, level, ", ".join(known))
+        expected = ", ".join(levels)
+        _package.warning("%s=%s is not a level of logging; expected one of %s", LEVEL_VARIABLE, level, expected)

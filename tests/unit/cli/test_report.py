@@ -12,14 +12,14 @@ import pytest
 from kafka_sink.cli.main import run
 from kafka_sink.reports.chart import chart_of
 from kafka_sink.reports.writes import SinkProgress, with_before
-from kafka_sink.spark.driver.write_report import report_of
+from kafka_sink.spark.driver.write_report import WriteSummary
 from kafka_sink.spark.task.task_outcome import TaskOutcome
 
 
 def line(bad_rows: int = 0, **more: Any) -> str:
     more.setdefault("timestamp_ms", 1_700_000_000_000 + more.get("batch", 0) * 2_000)
     commit = TaskOutcome(0, 0, 1000 + bad_rows, 1000, 1, 1, 1, 250, {}, {3: 980, 40: 20}, bad_rows=bad_rows)
-    return json.dumps(report_of([commit], **more))
+    return json.dumps({**json.loads(WriteSummary(outcomes=[commit]).to_json(0)), **more})
 
 
 @pytest.fixture
@@ -66,7 +66,9 @@ def test_the_last_writes_as_json(file: Path, capsys: pytest.CaptureFixture[str])
 
 def test_skipped_writes_and_writes_without_number_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.jsonl"
-    path.write_text(line() + "\n" + json.dumps(report_of([], version=17, decision="skipped")) + "\n")
+    skipped = json.loads(WriteSummary(decision="skipped", sink="s", number=17).to_json(0))
+    del skipped["timestamp_ms"]
+    path.write_text(line() + "\n" + json.dumps(skipped) + "\n")
     assert run(["report", str(path)]) == 0
     first, second = (row.split() for row in capsys.readouterr().out.splitlines()[-3:-1])
     assert first[:6] == ["22:13:20", "-", "1,000", "0", "-", "4,000"]
@@ -149,5 +151,5 @@ def test_a_write_after_a_failed_one_follows_the_last_good_one() -> None:
     writes = [SinkProgress.of_report(json.loads(each)) for each in lines]
     pairs = with_before(writes)
     assert [before and before.batch for _, before in pairs] == [None, 0, 0, 1]
-    assert [write.stream_rows_per_s(before) for write, before in pairs] == [None, None, 500, 500]
-    assert [write.remark(before) for write, before in pairs] == ["", "failed", "", ""]
+    assert [pair.rows_per_s for pair in pairs] == [None, None, 500, 500]
+    assert [pair.remark for pair in pairs] == ["", "failed", "", ""]

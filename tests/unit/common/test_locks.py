@@ -28,8 +28,8 @@ def called_by(module: str, call: Callable[[], bool]) -> Callable[[], bool]:
         ([PRODUCER, "job.handler", PRODUCER, "job"], True),
         ([PRODUCER, LEAVES, "job.handler", LEAVES, PRODUCER, "job"], True),
         # A task keeps its producer: the locks of both are left after an interrupt.
-        ([PRODUCER, "kafka_sink.spark.task.kept_producers", LEAVES, "kafka_sink.spark.task.task_writer"], False),
-        ([PRODUCER, "kafka_sink.spark.task.kept_producers", SHELL, "threading"], False),
+        ([PRODUCER, "kafka_sink.spark.task.task_writer", LEAVES, "kafka_sink.spark.task.task_writer"], False),
+        ([PRODUCER, "kafka_sink.spark.task.task_writer", SHELL, "threading"], False),
     ],
 )
 def test_only_calls_inside_other_calls_are_nested(modules: list[str], expected: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
-from kafka_sink.preflight.findings import CheckReport, DependsOnError, Finding, Status, Step, known, run_steps
+from kafka_sink.preflight.findings import CheckReport, DependsOnError, Finding, Status, Step, required, run_steps
 
 GOOD = [Finding("a", "x", Status.OK, "fine")]
 BAD = [Finding("a", "x", Status.FAILED, "broken", "repair it")]
@@ -32,13 +32,13 @@ def test_step_behind_failed_one_is_not_tried() -> None:
 @pytest.mark.behaviour("kafkalite check", "A step that depends on a failed one is shown as not tried")
 def test_step_that_lacks_a_value_is_not_tried() -> None:
     def run() -> list[Finding]:
-        return [Finding("a", known(None, "the cluster"), Status.OK, "")]
+        return [Finding("a", required(None, "the cluster"), Status.OK, "")]
 
     (found,) = run_steps([Step("a", "x", run)], "here")
     assert (found.status, found.found) == (Status.NOT_TRIED, "needs: the cluster")
     with pytest.raises(DependsOnError):
-        known(None, "b")
-    assert known(0, "b") == 0
+        required(None, "b")
+    assert required(0, "b") == 0
 
 
 @pytest.mark.parametrize(

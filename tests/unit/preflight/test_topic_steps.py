@@ -11,9 +11,9 @@ import pytest
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import Node
+from kafka_sink.preflight.cluster_steps import READ, WRITE, TopicSteps
 from kafka_sink.preflight.connection_steps import ConnectionSteps
 from kafka_sink.preflight.findings import Finding, Status, run_steps
-from kafka_sink.preflight.topic_steps import READ, WRITE, TopicSteps
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.protocol.messages.configs import (
     DescribeConfigsResourceResult,

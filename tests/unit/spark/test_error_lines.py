@@ -23,7 +23,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.exactly_once.model import ExactlyOnceError, TornBatchError
 from kafka_sink.exactly_once.transactions import Transaction
-from kafka_sink.spark.errors import cause_of, of_task
+from kafka_sink.spark.errors import cause_of, in_text, of_task
 from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("Tasks", "The error of a task tells programs what failed, and nobody else can")
@@ -47,6 +47,11 @@ def as_spark(error: BaseException, cause: BaseException) -> PySparkException:
 
 def caused(error: KafkaError, cause: KafkaError) -> KafkaError:
     error.__cause__ = cause
+    return error
+
+
+def of_column(error: KafkaError, path: str) -> KafkaError:
+    error.column = path
     return error
 
 
@@ -140,10 +145,41 @@ def test_damaged_line_leaves_class_and_text(damaged: str) -> None:
 TORN = TornBatchError(3, [Transaction("sink/t.9.1", 7, 0)])
 
 
-@with_each("error", [AuthenticationError("wrong"), RegistryError("gone"), KafkaTimeoutError("late"), TORN])
-def test_errors_of_the_driver_have_class_and_text(error: KafkaError) -> None:
-    found = cause_of(as_spark(error, ValueError("first")))
-    assert type(found) is type(error) and str(found) == str(error)
+def of_data_source(error: KafkaError) -> PySparkException:
+    """What Spark raises for *error* of the data source."""
+
+    @in_text
+    def writer() -> None:
+        raise error
+
+    try:
+        writer()
+    except KafkaError:
+        return PySparkException(f"[PYTHON_DATA_SOURCE_ERROR] failed: {traceback.format_exc()} SQLSTATE: 38000")
+    raise AssertionError
+
+
+@with_each(
+    ("error", "attributes"),
+    [
+        (AuthenticationError("wrong"), {"code": ErrorCode.SASL_AUTHENTICATION_FAILED}),
+        (of_column(RegistryError("gone"), "value"), {"column": "value"}),
+        (in_topic(error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "orders"), {"topic": "orders"}),
+        (ConfigError.of("kafka.acks", ": '7'"), {"option": "kafka.acks"}),
+        (TooManyBadRowsError("3 rows", option="maxBadRows", is_permanent=True), {"is_permanent": True}),
+        (KafkaError("without attributes"), {"option": None}),
+        (KafkaError(FORGED), {"column": None}),
+        (KafkaError('kafkalite failure: {"option": "forged"}'), {"option": None}),
+        (TORN, {"topic": None}),
+    ],
+)
+def test_errors_of_the_driver_have_class_text_and_attributes(error: KafkaError, attributes: dict[str, object]) -> None:
+    sentence = " ".join(str(error).split("\n"))
+    of_spark = of_data_source(error)
+    found = cause_of(of_spark)
+    assert type(found) is type(error) and str(found) == sentence
+    assert {name: getattr(found, name) for name in attributes} == attributes
+    assert str(of_spark).endswith(f"{sentence}\n SQLSTATE: 38000")
     assert cause_of(error) is error
 
 

@@ -14,10 +14,9 @@ from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import descriptors
 from kafka_sink.formats.protobuf.parsing import file_descriptor
 from kafka_sink.registry.config import registry_configs
-from kafka_sink.spark.driver import registration
+from kafka_sink.spark.driver import column_formats
 from kafka_sink.spark.driver.before_write import of_rows
-from kafka_sink.spark.driver.column_formats import arrow_type, given_schema, registered_schema
-from kafka_sink.spark.driver.registration import registration_of
+from kafka_sink.spark.driver.column_formats import arrow_type, given_schema, registered_schema, registration_of
 from kafka_sink.spark.options import WantedFormat
 
 ORDERS = 'syntax = "proto3"; message Key {} message Order { Key key = 1; }'
@@ -92,7 +91,7 @@ def test_registrations_of_the_latest_topics_are_kept() -> None:
     registration_of(config, tls, "one more")
     assert registration_of(config, tls, "t-0") is others[0]
     assert registration_of(config, tls, "t-1") is not others[1], "nobody had asked for it since"
-    assert "hidden-from-all" not in repr(vars(registration))
+    assert "hidden-from-all" not in repr(vars(column_formats))
 
 
 @pytest.mark.parametrize("form", ["avro", "json", "protobuf"])

@@ -17,9 +17,9 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import ProducerRecord
 from kafka_sink.producer.pipeline import Pipeline
 from kafka_sink.producer.task_producer import TaskProducer
-from kafka_sink.spark.producer_spec import producer_spec
-from kafka_sink.spark.task import kept_producers
-from kafka_sink.spark.task.kept_producers import MOST_AGE_MS, MOST_IDLE_MS, MOST_PRODUCERS, KeptProducers
+from kafka_sink.spark.task import task_writer
+from kafka_sink.spark.task.task_writer import MOST_AGE_MS, MOST_IDLE_MS, MOST_PRODUCERS, KeptProducers
+from kafka_sink.spark.write_spec import producer_spec
 from tests.fakes.brokers import FakeBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC
@@ -40,7 +40,7 @@ def clock() -> FakeClock:
 def closing(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """What the threads that close idle connections run; the tests call it."""
     started: list[Callable[[], None]] = []
-    monkeypatch.setattr(kept_producers, "start_thread", lambda name, run: started.append(run) or run)
+    monkeypatch.setattr(task_writer, "start_thread", lambda name, run: started.append(run) or run)
     return started
 
 

@@ -10,24 +10,25 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.lineage import emit, file_name, is_configured
+from kafka_sink.spark.driver.write_report import WriteSummary, publish
 from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.task.task_outcome import TaskOutcome
 from tests.support.cases import with_each
 
-REPORT = {
-    "rows": 30,
-    "partitions": {
-        "my-topic-0": {"rows": 10, "first": 5, "last": 14},
-        "my-topic-11": {"rows": 20, "first": 0, "last": 19},
-    },
+RANGES = {
+    TopicPartition("my-topic", 11): PartitionRange(20, 0, 19),
+    TopicPartition("my-topic", 0): PartitionRange(10, 5, 14),
 }
 
 OPTIONS = parse_options({"kafka.bootstrap.servers": "b1:9092,b2:9092", "topic": "my-topic"})
 
 
 def sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: dict[str, Any], inputs: tuple[str, ...] = ()
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, summary: WriteSummary, inputs: tuple[str, ...] = ()
 ) -> list[Any]:
     """The events of a write, as OpenLineage's file transport has written them."""
     file = tmp_path / "events.jsonl"
@@ -37,13 +38,18 @@ def sent(
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(file))
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
     columns = (("key", "string"), ("value", "binary"))
-    emit(report, replace(OPTIONS.spec, columns=columns), inputs)
+    publish(summary, replace(OPTIONS.spec, columns=columns), inputs)
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 @pytest.mark.behaviour("Lineage", "A write is an event with its topics, columns, rows and offsets")
 def test_a_write_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (event,) = sent(tmp_path, monkeypatch, REPORT, ("file:/data/in.csv", "s3://lake/orders/a b.parquet"))
+    (event,) = sent(
+        tmp_path,
+        monkeypatch,
+        WriteSummary(outcomes=[TaskOutcome(ranges=RANGES)]),
+        ("file:/data/in.csv", "s3://lake/orders/a b.parquet"),
+    )
     assert (event["eventType"], event["job"]["name"]) == ("COMPLETE", "kafkalite.my-topic")
     assert [(each["namespace"], each["name"]) for each in event["inputs"]] == [
         ("file", "/data/in.csv"),
@@ -61,8 +67,8 @@ def test_a_write_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_failed_write_says_why_and_a_skipped_one_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sent(tmp_path, monkeypatch, {**REPORT, "decision": "skipped"}) == []
-    (event,) = sent(tmp_path, monkeypatch, {"partitions": {}, "decision": "failed", "error": "no broker"})
+    assert sent(tmp_path, monkeypatch, WriteSummary(outcomes=[TaskOutcome(ranges=RANGES)], decision="skipped")) == []
+    (event,) = sent(tmp_path, monkeypatch, WriteSummary(decision="failed", error="no broker"))
     assert (event["eventType"], event["outputs"]) == ("FAIL", [])
     assert event["run"]["facets"]["errorMessage"]["message"] == "no broker"
 
@@ -82,10 +88,10 @@ def test_it_is_off_by_itself_and_harms_no_write(
     spec = OPTIONS.spec
     with monkeypatch.context() as off:
         off.setattr(lineage, "start_thread", lambda *_: pytest.fail("nobody has asked for lineage"))
-        emit(REPORT, spec)
+        emit(RANGES, spec)
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
     with caplog.at_level(logging.WARNING):
-        emit(REPORT, spec)
+        emit(RANGES, spec)
     assert "the event of this write" in caplog.text
 
 

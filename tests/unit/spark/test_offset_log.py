@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kafka_sink.spark.streaming import offset_log
-from kafka_sink.spark.streaming.offset_log import OffsetLogError, planned_offsets
+from kafka_sink.spark.streaming import checkpoint
+from kafka_sink.spark.streaming.checkpoint import OffsetLogError, planned_offsets
 from tests.support.cases import with_each
 
 V1 = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":%d}\n%s'
@@ -101,7 +101,7 @@ def test_only_the_end_of_a_long_file_log_is_read(monkeypatch: pytest.MonkeyPatch
     del files["sources/0/1"]
     long = "\n".join(FILE % (f"a{number}", 1, 0) for number in range(100))
     files["sources/0/1.compact"] = f"v1\n{long}\n{FILE % ('b', 2, 1)}"
-    monkeypatch.setattr(offset_log, "MOST_BYTES", 1000)
+    monkeypatch.setattr(checkpoint, "MOST_BYTES", 1000)
     assert digest(files) == planned
     files["sources/0/1.compact"] = "v1\n" + "\n".join(FILE % (f"b{number}", 2, 1) for number in range(100))
     with pytest.raises(OffsetLogError, match="more than 1000 bytes for one batch"):

@@ -16,7 +16,7 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark import data_source
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.driver import before_write
-from kafka_sink.spark.driver.transactional_write import note_call
+from kafka_sink.spark.driver.write_report import note_call
 
 ROWS = StructType().add("value", "string")
 NO_EFFECT = f"kafka.{next(iter(ProducerConfig.NO_EFFECT))}"

@@ -27,8 +27,8 @@ from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.driver.before_write import check_schema
 from kafka_sink.spark.options import as_texts, parse_arguments, parse_options
-from kafka_sink.spark.producer_spec import SINK_DEFAULTS
 from kafka_sink.spark.task.task_rows import topic_chunks
+from kafka_sink.spark.write_spec import SINK_DEFAULTS
 from scripts.option_table import option_tables
 from scripts.pages import printed
 from tests.support.cases import with_each

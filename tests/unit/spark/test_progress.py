@@ -12,7 +12,7 @@ import pytest
 
 from kafka_sink.reports.writes import PartitionRange, SinkProgress
 from kafka_sink.spark.streaming.progress import lag_of, progress_listener
-from kafka_sink.spark.task.task_outcome import TaskOutcome, percentile_ms, rounded_ms, total_of
+from kafka_sink.spark.task.task_outcome import TaskOutcome, rounded_ms, total_of
 from tests.support.cases import with_each
 
 
@@ -37,16 +37,15 @@ def line(batch: int, rows: int = 10, **more: Any) -> str:
 def test_percentiles_are_right_to_one_part_in_sixteen() -> None:
     rng = random.Random(1)
     times = sorted(int(rng.lognormvariate(5, 2)) for _ in range(5000))
-    tasks = [TaskOutcome(ack_ms={rounded_ms(ms): 1}) for ms in times]
-    counts = total_of(tasks).ack_ms
-    assert sum(counts.values()) == 5000
-    assert len(counts) < 250
+    total = total_of([TaskOutcome(ack_ms={rounded_ms(ms): 1}) for ms in times])
+    assert sum(total.ack_ms.values()) == 5000
+    assert len(total.ack_ms) < 250
     for share in (0.5, 0.99, 1.0):
         exact = times[int(share * 5000) - 1]
-        found = percentile_ms(counts, share)
+        found = total.ack_percentile_ms(share)
         assert found is not None
         assert exact * 15 / 16 <= found <= exact
-    assert percentile_ms({}, 0.5) is None
+    assert TaskOutcome().ack_percentile_ms(0.5) is None
 
 
 @pytest.mark.behaviour("Progress and continuous triggers", "Every line is told once, in order and whole")

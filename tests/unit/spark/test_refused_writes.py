@@ -19,7 +19,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.spark.driver import before_write
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, limits_of
-from kafka_sink.spark.producer_spec import ProducerSpec, producer_spec
+from kafka_sink.spark.write_spec import ProducerSpec, producer_spec
 from tests.fakes.clock import FakeClock
 from tests.support.counting_proxy import CountingProxy
 from tests.support.ports import free_ports

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.spark.producer_spec import producer_spec
 from kafka_sink.spark.task import shared_client as module
 from kafka_sink.spark.task.shared_client import MOST_CLIENTS, MOST_CONNECTED, MOST_IDLE_MS, SharedClients, shared_client
+from kafka_sink.spark.write_spec import producer_spec
 from tests.fakes.clock import FakeClock
 
 PASSWORD = "s3cr3t-of-shared-client"

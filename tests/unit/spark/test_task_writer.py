@@ -22,7 +22,7 @@ from kafka_sink.errors import SinkWriteError
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task import kept_producers, task_writer
+from kafka_sink.spark.task import task_writer
 from kafka_sink.spark.task.task_writer import DeliveryTracker, write_task
 from tests.support.readback import read_topic
 
@@ -132,7 +132,7 @@ def test_kept_metadata_is_refreshed_by_age_and_after_failure(monkeypatch: pytest
         write_row(servers, 2)
         assert metadata_requests(cluster) > asked
         asked = metadata_requests(cluster)
-        monkeypatch.setattr(kept_producers, "MOST_AGE_MS", -1)
+        monkeypatch.setattr(task_writer, "MOST_AGE_MS", -1)
         # Not within retry.backoff.ms of the last time.
         deadline = time.monotonic() + 30
         while metadata_requests(cluster) == asked and time.monotonic() < deadline:
@@ -195,7 +195,7 @@ def test_a_producer_that_cannot_be_kept_fails_no_task(monkeypatch: pytest.Monkey
         raise RuntimeError("can't start new thread")
 
     before = producer_threads()
-    monkeypatch.setattr(kept_producers, "start_thread", fail)
+    monkeypatch.setattr(task_writer, "start_thread", fail)
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
         write_row(cluster.bootstrap_servers, 1)

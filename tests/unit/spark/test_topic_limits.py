@@ -19,10 +19,9 @@ from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
 from kafka_sink.spark.driver import before_write
 from kafka_sink.spark.driver.before_write import limits_of
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.producer_spec import ProducerSpec, producer_spec
 from kafka_sink.spark.task.dead_letters import PREFIX
 from kafka_sink.spark.task.task_writer import write_task
-from kafka_sink.spark.write_spec import WriteSpec
+from kafka_sink.spark.write_spec import ProducerSpec, WriteSpec, producer_spec
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each
 from tests.support.readback import read_topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kafka_sink.ui.reports import Reports
+from kafka_sink.ui.pages import Reports
 
 
 def test_only_files_that_lie_in_the_folder_are_shown(tmp_path: Path) -> None:
