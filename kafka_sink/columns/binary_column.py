@@ -231,7 +231,7 @@ def is_utf8(array: pa.Array) -> Bools:
         data.cast(pa.large_string())
     except pa.ArrowInvalid:
         # Only what is wrong is looked at row by row.
-        return np.array([_decodes(each.as_buffer()) for each in data], np.bool_)
+        return np.array([_decodes(value.as_buffer()) for value in data], np.bool_)
     return np.ones(len(array), np.bool_)
 
 

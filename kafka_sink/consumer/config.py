@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import BOOLEAN, INT, STRING, at_least, between, one_of
@@ -50,22 +51,20 @@ class ConsumerConfig(ClientConfig):
         60_000, "longest time without any answer for a partition before reading it fails, ms", at_least(1)
     )
 
+    def settle(self, explicit: Collection[str]) -> Self:
+        """Adapt the limits of an answer to each other.
 
-def reconcile(config: ConsumerConfig, explicit: frozenset[str]) -> ConsumerConfig:
-    """Settle options that depend on each other: what is not in *explicit* (the names that the user set) gives way.
-
-    :raises ConfigError: if answers as large as fetch.max.bytes would be refused, and the user set both limits.
-    """
-    least = config.fetch_max_bytes + _ANSWER_OVERHEAD_BYTES
-    if least <= config.receive_message_max_bytes:
-        return config
-    if "fetch.max.bytes" not in explicit:
-        return replace(config, fetch_max_bytes=config.receive_message_max_bytes - _ANSWER_OVERHEAD_BYTES)
-    if "receive.message.max.bytes" not in explicit:
-        return replace(config, receive_message_max_bytes=least)
-    raise ConfigError.of(
-        "receive.message.max.bytes",
-        f" ({config.receive_message_max_bytes}) is less than fetch.max.bytes "
-        f"({config.fetch_max_bytes}) + {_ANSWER_OVERHEAD_BYTES}; raise receive.message.max.bytes or lower "
-        "fetch.max.bytes",
-    )
+        :raises ConfigError: if answers as large as fetch.max.bytes would be refused, and the user set both limits.
+        """
+        least = self.fetch_max_bytes + _ANSWER_OVERHEAD_BYTES
+        if least <= self.receive_message_max_bytes:
+            return self
+        if "fetch.max.bytes" not in explicit:
+            return replace(self, fetch_max_bytes=self.receive_message_max_bytes - _ANSWER_OVERHEAD_BYTES)
+        if "receive.message.max.bytes" not in explicit:
+            return replace(self, receive_message_max_bytes=least)
+        raise ConfigError.of(
+            "receive.message.max.bytes",
+            f" ({self.receive_message_max_bytes}) is less than fetch.max.bytes ({self.fetch_max_bytes}) + "
+            f"{_ANSWER_OVERHEAD_BYTES}; raise receive.message.max.bytes or lower fetch.max.bytes",
+        )

@@ -133,8 +133,10 @@ class FetchedPartition:
             return
         is_marked = batch.is_transactional if self._aborted is None else self._aborted.contains(batch)
         if batch.is_control:
-            if self._aborted is not None and self._is_abort_marker(batch):
-                self._aborted.end(batch.header.producer_id)
+            if self._aborted is not None:
+                keys = (record.key for record in batch.records(self._max_decompressed_bytes))
+                if any(key is not None and key[2:4] == _ABORT for key in keys):
+                    self._aborted.end(batch.header.producer_id)
             return
         if is_marked and self._aborted is not None and not self._mark:
             return
@@ -146,9 +148,3 @@ class FetchedPartition:
                 ConsumedRecord,
                 (topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem, mark),
             )
-
-    def _is_abort_marker(self, batch: RecordBatchView) -> bool:
-        return any(
-            record.key is not None and record.key[2:4] == _ABORT
-            for record in batch.records(self._max_decompressed_bytes)
-        )

@@ -27,22 +27,7 @@ from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, ConsumerConfig
 from kafka_sink.consumer.fetched_partition import ABORTED, OPEN, AbortedTransactions, ConsumedRecord, FetchedPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kafka_sink.protocol.messages.log_offsets import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from kafka_sink.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
+from kafka_sink.protocol.messages import fetch, log_offsets, metadata
 from kafka_sink.protocol.schema import ZERO_UUID, RequestBody, Struct
 from kafka_sink.records.reader import Looking
 
@@ -80,12 +65,9 @@ class TopicLeaders:
         self.topic_id = ZERO_UUID
         #: The numbers of all partitions, including those without a leader.
         self.partitions: tuple[int, ...] = ()
-        self._leaders: dict[int, PartitionLeader] = {}
+        #: Without partitions that have no leader.
+        self.of: dict[int, PartitionLeader] = {}
         self._client = client
-
-    def leader(self, partition: int) -> PartitionLeader | None:
-        """The leader of *partition*; None while there is none."""
-        return self._leaders.get(partition)
 
     def refresh(self) -> None:
         """Fetch the metadata again.
@@ -94,24 +76,13 @@ class TopicLeaders:
         :raises ApiError: if this client may not read the topic, the topic was recreated in the meantime, or no broker
             answers.
         """
-        response = self._client.request(None, ApiKey.METADATA, self._request)
-        if not isinstance(response, MetadataResponse) or len(response.topics) != 1:
+        request = metadata.MetadataRequest(
+            topics=[metadata.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
+        )
+        response = self._client.request(None, ApiKey.METADATA, lambda version: request)
+        if not isinstance(response, metadata.MetadataResponse) or len(response.topics) != 1:
             raise ProtocolError(f"asked for the metadata of one topic, got {response!r:.200}")
         topic = response.topics[0]
-        self._check(topic)
-        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in response.brokers}
-        self.topic_id = topic.topic_id
-        self.partitions = tuple(sorted(partition.partition_index for partition in topic.partitions))
-        self._leaders = {
-            partition.partition_index: PartitionLeader(nodes[partition.leader_id], partition.leader_epoch)
-            for partition in topic.partitions
-            if partition.leader_id in nodes
-        }
-
-    def _request(self, version: int) -> MetadataRequest:
-        return MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
-
-    def _check(self, topic: MetadataResponseTopic) -> None:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} does not exist")
         if topic.error_code != ErrorCode.NONE:
@@ -121,6 +92,14 @@ class TopicLeaders:
                 f"topic {self.topic} was deleted and created again while it was being read",
                 ErrorCode.INCONSISTENT_TOPIC_ID,
             )
+        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in response.brokers}
+        self.topic_id = topic.topic_id
+        self.partitions = tuple(sorted(partition.partition_index for partition in topic.partitions))
+        self.of = {
+            partition.partition_index: PartitionLeader(nodes[partition.leader_id], partition.leader_epoch)
+            for partition in topic.partitions
+            if partition.leader_id in nodes
+        }
 
 
 @dataclass(frozen=True)
@@ -134,7 +113,7 @@ class FromTime:
 Start = str | int | FromTime
 
 S = TypeVar("S", bound=Struct)
-A = TypeVar("A", PartitionData, ListOffsetsPartitionResponse)
+A = TypeVar("A", fetch.PartitionData, log_offsets.ListOffsetsPartitionResponse)
 
 
 @dataclass(slots=True, eq=False)
@@ -214,9 +193,9 @@ class TopicReading:
             raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset of 0 or more, not {start!r}")
         self._find(partitions)
         needs_end = stop_at_end or start == LATEST or isinstance(start, FromTime)
-        ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP) if needs_end else {}
+        ends = self._list_offsets(self._cursors, log_offsets.LATEST_TIMESTAMP) if needs_end else {}
         self._follows_retention = start == EARLIEST
-        firsts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP) if start == EARLIEST else {}
+        firsts = self._list_offsets(self._cursors, log_offsets.EARLIEST_TIMESTAMP) if start == EARLIEST else {}
         times = self._list_offsets(self._cursors, start.timestamp_ms) if isinstance(start, FromTime) else {}
         for cursor in self._cursors:
             partition = cursor.topic_partition.partition
@@ -235,8 +214,8 @@ class TopicReading:
         :raises ApiError: if no broker answered in time.
         """
         self._find(None)
-        ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP)
-        firsts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP)
+        ends = self._list_offsets(self._cursors, log_offsets.LATEST_TIMESTAMP)
+        firsts = self._list_offsets(self._cursors, log_offsets.EARLIEST_TIMESTAMP)
         self._follows_retention = True
         return self._newest(count, firsts, ends)
 
@@ -264,7 +243,7 @@ class TopicReading:
         self._find_topic()
         self._cursors = [Cursor(TopicPartition(self._topic, number)) for number in self._chosen(partitions)]
         if self._marks_transactions:
-            stable = self._list_offsets(self._cursors, LATEST_TIMESTAMP, committed=True)
+            stable = self._list_offsets(self._cursors, log_offsets.LATEST_TIMESTAMP, committed=True)
             for cursor in self._cursors:
                 cursor.stable_end = stable[cursor.topic_partition.partition]
 
@@ -305,24 +284,24 @@ class TopicReading:
 
     def _ask_offsets(
         self, node: Node, group: list[Cursor], timestamp: int, committed: bool
-    ) -> Iterator[tuple[Cursor, ListOffsetsPartitionResponse]]:
-        def build(version: int) -> ListOffsetsRequest:
+    ) -> Iterator[tuple[Cursor, log_offsets.ListOffsetsPartitionResponse]]:
+        def build(version: int) -> log_offsets.ListOffsetsRequest:
             partitions = [
-                ListOffsetsPartition(
+                log_offsets.ListOffsetsPartition(
                     partition_index=cursor.topic_partition.partition,
                     current_leader_epoch=self._epoch(cursor),
                     timestamp=timestamp,
                 )
                 for cursor in group
             ]
-            return ListOffsetsRequest(
+            return log_offsets.ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=int(committed or self._is_committed_only),
-                topics=[ListOffsetsTopic(name=self._topic, partitions=partitions)],
+                topics=[log_offsets.ListOffsetsTopic(name=self._topic, partitions=partitions)],
                 timeout_ms=self._config.request_timeout_ms,
             )
 
-        response = self._ask(node, group, ApiKey.LIST_OFFSETS, build, ListOffsetsResponse)
+        response = self._ask(node, group, ApiKey.LIST_OFFSETS, build, log_offsets.ListOffsetsResponse)
         answers = [] if response is None else [part for topic in response.topics for part in topic.partitions]
         for cursor, answer in self._match(group, answers, lambda answer: answer.partition_index):
             if self._accept(cursor, answer.error_code, "looking up an offset of"):
@@ -344,12 +323,12 @@ class TopicReading:
             # Brokers fill an answer in the order of the request, so the order rotates to be fair to all partitions.
             self._cursors.append(self._cursors.pop(0))
 
-    def _fetch(self, node: Node, group: list[Cursor], max_wait_ms: int) -> Iterator[tuple[Cursor, PartitionData]]:
+    def _fetch(self, node: Node, group: list[Cursor], max_wait_ms: int) -> Iterator[tuple[Cursor, fetch.PartitionData]]:
         config = self._config
 
-        def build(version: int) -> FetchRequest:
+        def build(version: int) -> fetch.FetchRequest:
             partitions = [
-                FetchPartition(
+                fetch.FetchPartition(
                     partition=cursor.topic_partition.partition,
                     current_leader_epoch=self._epoch(cursor),
                     fetch_offset=cursor.position,
@@ -357,15 +336,15 @@ class TopicReading:
                 )
                 for cursor in group
             ]
-            return FetchRequest(
+            return fetch.FetchRequest(
                 max_wait_ms=max_wait_ms,
                 min_bytes=config.fetch_min_bytes,
                 max_bytes=config.fetch_max_bytes,
                 isolation_level=int(self._is_committed_only or group[0].is_stable),
-                topics=[FetchTopic(topic=self._topic, topic_id=self._leaders.topic_id, partitions=partitions)],
+                topics=[fetch.FetchTopic(topic=self._topic, topic_id=self._leaders.topic_id, partitions=partitions)],
             )
 
-        response = self._ask(node, group, ApiKey.FETCH, build, FetchResponse)
+        response = self._ask(node, group, ApiKey.FETCH, build, fetch.FetchResponse)
         if response is None:
             return
         if response.error_code:
@@ -378,7 +357,7 @@ class TopicReading:
             elif self._accept(cursor, data.error_code, f"reading offset {cursor.position} of"):
                 yield cursor, data
 
-    def _records_of(self, cursor: Cursor, data: PartitionData) -> Iterator[ConsumedRecord]:
+    def _records_of(self, cursor: Cursor, data: fetch.PartitionData) -> Iterator[ConsumedRecord]:
         aborted, mark = None, OPEN if self._marks_transactions else ""
         if self._is_committed_only or cursor.is_stable:
             mark = ABORTED if self._marks_transactions else ""
@@ -417,7 +396,7 @@ class TopicReading:
 
     def _on_offset_out_of_range(self, cursor: Cursor) -> None:
         partition = cursor.topic_partition.partition
-        first = self._list_offsets([cursor], EARLIEST_TIMESTAMP)[partition]
+        first = self._list_offsets([cursor], log_offsets.EARLIEST_TIMESTAMP)[partition]
         if self._follows_retention and cursor.position < first:
             self._log.warning(
                 "records %d to %d of %s are lost: they were deleted before they were read",
@@ -427,7 +406,7 @@ class TopicReading:
             )
             cursor.position = first
             return
-        end = self._list_offsets([cursor], LATEST_TIMESTAMP)[partition]
+        end = self._list_offsets([cursor], log_offsets.LATEST_TIMESTAMP)[partition]
         raise error_for(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{cursor.topic_partition} has no offset {cursor.position}: its log begins at {first} and ends before "
@@ -439,7 +418,7 @@ class TopicReading:
     def _by_leader(self, cursors: Iterable[Cursor]) -> list[tuple[Node, list[Cursor]]]:
         groups: dict[Node, list[Cursor]] = {}
         for cursor in cursors:
-            leader = self._leaders.leader(cursor.topic_partition.partition)
+            leader = self._leaders.of.get(cursor.topic_partition.partition)
             if leader is None:
                 self._failed(
                     [cursor], error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{cursor.topic_partition} has no leader")
@@ -449,7 +428,7 @@ class TopicReading:
         return list(groups.items())
 
     def _epoch(self, cursor: Cursor) -> int:
-        leader = self._leaders.leader(cursor.topic_partition.partition)
+        leader = self._leaders.of.get(cursor.topic_partition.partition)
         return -1 if leader is None else leader.epoch
 
     def _ask(

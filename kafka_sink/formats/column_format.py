@@ -98,6 +98,7 @@ class Format(Protocol):
 
         :raises FormatError: if a type has no counterpart; the text names the column.
         """
+        return (self.derived(kind, column),)
 
     def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         """*column* by *schema*, which was not derived from its type *kind*; of Protobuf, as *message*.
@@ -117,6 +118,7 @@ class Format(Protocol):
 
     def registered_schema(self, form: ColumnFormat) -> SchemaText:
         """The schema as a registry gets it, with what it refers to."""
+        return form.source or SchemaText(form.schema)
 
 
 def format_of(name: str) -> Format:

@@ -4,6 +4,7 @@ before any row is read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -51,18 +52,24 @@ def shown_type(kind: pa.DataType) -> str:
     return str(kind).replace("decimal128(", "decimal(")
 
 
-def check_names(names: Sequence[str], known: Sequence[str], described: object, path: str) -> None:
-    """Check that each of the columns *names* of the struct *path* has a field: *known* are those of what the schema
+def check_unique(names: Sequence[str], path: str) -> None:
+    """:raises FormatError: if two of the columns *names* of the struct *path* have the same name."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise FormatError(f"column '{path}' has two fields named '{twice}'; rename one of them")
+
+
+def check_names(names: Sequence[str], fields: Sequence[str], described: object, path: str) -> None:
+    """Check that each of the columns *names* of the struct *path* has a field: *fields* are those of what the schema
     calls *described*.
 
     :raises FormatError: if two columns have the same name, or a column has no field.
     """
+    check_unique(names, path)
     for name in names:
-        if names.count(name) > 1:
-            raise FormatError(f"column '{path}' has two fields named '{name}'; rename one of them")
-        if name not in known:
-            meant = next((f" (did you mean {each}?)" for each in known if each.lower() == name.lower()), None)
+        if name not in fields:
+            meant = next((f" (did you mean {field}?)" for field in fields if field.lower() == name.lower()), None)
             raise FormatError(
-                f"column '{path}.{name}' has no field in the schema's {described}{meant or nearest(name, known)}; "
+                f"column '{path}.{name}' has no field in the schema's {described}{meant or nearest(name, fields)}; "
                 "rename or drop it, or add it to the schema"
             )

@@ -7,8 +7,8 @@ contains it, is null), or None if every row has something.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
 from kafka_sink.columns.gather import Piece, UInt64s, WordField, Words, join_rows
 
 Absent: TypeAlias = Bools | None
+#: How many of Arrow's units of time a second has.
+PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _WORD_BYTES = 8
 _DECIMAL_BYTES = 16
 

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.schema_text import MOST_REFERENCES, Reference, SchemaText
+from kafka_sink.formats.schema_text import MOST_DEPTH, MOST_REFERENCES, Reference, SchemaText
 
 #: A schema is a few kilobytes, and more with all that it imports; larger files are others.
 _MAX_BYTES: Final = 8 << 20
@@ -89,16 +88,16 @@ def _check_size(path: Path) -> None:
 
 
 def _descriptor_set(path: Path) -> str:
-    from kafka_sink.formats.protobuf.descriptors import is_set
+    from kafka_sink.formats.protobuf.descriptors import has_own_set
 
     _check_size(path)
-    data = path.read_bytes()
-    if not is_set(data):
+    text = base64.b64encode(path.read_bytes()).decode("ascii")
+    if not has_own_set(text):
         raise FormatError(
             f"the file {path} is not a valid descriptor set; name a file that ends in .proto, or one that protoc "
             "--include_imports --descriptor_set_out has written"
         )
-    return base64.b64encode(data).decode("ascii")
+    return text
 
 
 def _named(form: str, name: str, text: str) -> _Named:
@@ -112,8 +111,8 @@ def _named(form: str, name: str, text: str) -> _Named:
     if form == PROTOBUF:
         from kafka_sink.formats.protobuf.descriptors import imports_in
 
-        return _Named(text, endings, (), tuple((each,) for each in imports_in(text)))
-    from kafka_sink.formats.json.references import id_of, meanings_of
+        return _Named(text, endings, (), tuple((imported,) for imported in imports_in(text)))
+    from kafka_sink.formats.json.parsing import id_of, meanings_of
 
     own = (name,) if (name := id_of(text)) else ()
     return _Named(text, (*own, *endings), own, meanings_of(text))
@@ -128,7 +127,7 @@ def _beside(root: Path, named: Mapping[str, _Named]) -> dict[str, _Named]:
     while waiting:
         for (name,) in waiting.pop().used:
             path = root.parent / name
-            is_known = any(name in each.declared for each in (*named.values(), *imported.values()))
+            is_known = any(name in other.declared for other in (*named.values(), *imported.values()))
             if not is_known and is_file_name(name) and path.is_file() and len(imported) < MOST_REFERENCES:
                 imported[str(path)] = _named(PROTOBUF, name, _text(path))
                 waiting.append(imported[str(path)])
@@ -141,8 +140,8 @@ class _Files:
     def __init__(self, form: str, named: Mapping[str, _Named]) -> None:
         self._form, self._named = form, named
         self._by_name: dict[str, list[str]] = {}
-        for file, each in named.items():
-            for name in dict.fromkeys(each.declared):
+        for file, named_file in named.items():
+            for name in dict.fromkeys(named_file.declared):
                 self._by_name.setdefault(name, []).append(file)
         self._done: dict[str, SchemaText] = {}
 
@@ -151,7 +150,7 @@ class _Files:
         if message is not None:
             from kafka_sink.formats.protobuf.descriptors import may_declare
 
-            declaring = [file for file, each in self._named.items() if may_declare(each.text, message)]
+            declaring = [file for file, named_file in self._named.items() if may_declare(named_file.text, message)]
             if len(declaring) == 1:
                 return self.schema(declaring[0])
         referred = {other for file in self._named for _, other in self._referred(file)}
@@ -185,7 +184,7 @@ class _Files:
     def _referred(self, file: str) -> Iterator[tuple[str, str]]:
         """The files that *file* refers to: each name that it uses, and the other file that this is."""
         for meanings in self._named[file].used:
-            if any(each in self._named[file].own for each in meanings):
+            if any(meaning in self._named[file].own for meaning in meanings):
                 continue
             for meaning in meanings:
                 others = [other for other in self._by_name.get(meaning, ()) if other != file]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,21 +21,17 @@ from kafka_sink.formats.errors import shown
 from kafka_sink.formats.fields import Absent, either, is_list, joined, nulls_of, only_present
 
 
-class EncodedItems(NamedTuple):
-    """The items of row i are the bytes from ``starts[i]`` to ``ends[i]`` of *data*, and ``counts[i]`` items."""
-
-    data: pa.Buffer
-    starts: Int64s
-    ends: Int64s
-    counts: Int64s
-
-
 def encode_items(
-    array: pa.Array, absent: Absent, encode: Callable[[pa.Array, Absent], tuple[pa.Buffer, Int64s]]
-) -> EncodedItems:
-    """The items of the lists or maps in *array*, of at least one row; rows that are null or *absent* have none.
+    array: pa.Array,
+    absent: Absent,
+    pieces_of: Callable[[pa.Array, Absent], Sequence[Piece]],
+    separator_bytes: int = 0,
+) -> tuple[BinaryColumn, Int64s]:
+    """The bytes of all items of each list or map in *array*, of at least one row, and int64[n]: the number of its
+    items; rows that are null or *absent* have none.
 
-    *encode* gets all items, and where one is not used; it returns their bytes, and where each begins, and the end.
+    *pieces_of* gets the items of all rows, and where one is not used. Each item begins with *separator_bytes* bytes,
+    which the first one of a row goes without.
 
     :raises RowSerializationError: if items cannot be written, about their rows of *array*.
     """
@@ -48,11 +44,14 @@ def encode_items(
     # The values of a slice are those of the whole array.
     items = array.values.slice(begin, end - begin)
     try:
-        data, bounds = encode(items, _unused(len(items), first, last))
+        data, bounds = joined(pieces_of(items, _unused(len(items), first, last)) if len(items) else [], len(items))
     except RowSerializationError as error:
         # No item of an empty row is refused: of the rows that begin at an item, the last one has it.
         raise error.at((np.searchsorted(first, error.rows, side="right") - 1).tolist()) from None
-    return EncodedItems(data, bounds[first], bounds[last], last - first)
+    starts, counts = bounds[first], last - first
+    if separator_bytes:
+        starts = starts + separator_bytes * (counts > 0)
+    return BinaryColumn.of(data, starts, bounds[last] - starts, None, is_contiguous=False), counts
 
 
 def _unused(items: int, first: Int64s, last: Int64s) -> Bools | None:
@@ -74,8 +73,8 @@ def check_of_field(index: int, checks: Sequence[Check]) -> Check:
     """All *checks* of the field *index* of structs."""
 
     def check(array: pa.Array, absent: Absent) -> None:
-        for each in checks:
-            each(array.field(index), absent)
+        for check_rows in checks:
+            check_rows(array.field(index), absent)
 
     return check
 
@@ -88,10 +87,10 @@ def check_of_present(check: Check) -> Check:
 def check_of_contents(checks: Sequence[Check], part: Callable[[pa.Array], pa.Array]) -> Check:
     """All *checks* of lists and maps, which hold what *part* makes of their items."""
 
-    def check_items(items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
-        for each in checks:
-            each(part(items), unused)
-        return pa.py_buffer(b""), np.zeros(len(items) + 1, np.int64)
+    def check_items(items: pa.Array, unused: Absent) -> Sequence[Piece]:
+        for check_part in checks:
+            check_part(part(items), unused)
+        return []
 
     def check(array: pa.Array, absent: Absent) -> None:
         if len(array):
@@ -103,7 +102,7 @@ def check_of_contents(checks: Sequence[Check], part: Callable[[pa.Array], pa.Arr
 def leaf_checks(kind: pa.DataType, path: str, of_leaf: Callable[[pa.DataType, str], Check | None]) -> list[Check]:
     """The checks that *of_leaf* has for the values of column *path*, of the type *kind*, and for those within them."""
     if pa.types.is_struct(kind):
-        fields = [(index, leaf_checks(each.type, f"{path}.{each.name}", of_leaf)) for index, each in enumerate(kind)]
+        fields = [(index, leaf_checks(field.type, f"{path}.{field.name}", of_leaf)) for index, field in enumerate(kind)]
         return [check_of_present(check_of_field(index, checks)) for index, checks in fields if checks]
     if is_list(kind):
         checks = leaf_checks(kind.value_type, f"{path}[]", of_leaf)
@@ -111,8 +110,8 @@ def leaf_checks(kind: pa.DataType, path: str, of_leaf: Callable[[pa.DataType, st
     if pa.types.is_map(kind):
         checks = leaf_checks(kind.item_type, f"{path}{{}}", of_leaf)
         return [check_of_contents(checks, lambda entries: entries.field(1))] if checks else []
-    found = of_leaf(kind, path)
-    return [] if found is None else [check_of_present(found)]
+    check = of_leaf(kind, path)
+    return [] if check is None else [check_of_present(check)]
 
 
 class PieceWriter(Protocol):

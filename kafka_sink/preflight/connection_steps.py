@@ -17,7 +17,6 @@ from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.login.channel_security import create_channel_builder
 from kafka_sink.client.login.credentials import is_of_aws
 from kafka_sink.client.options.config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, ClientConfig, parse_addresses
-from kafka_sink.common import config as c
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, SslAuthenticationError
 from kafka_sink.common.model import Node, host_and_port
@@ -296,14 +295,8 @@ class ConnectionSteps:
 
     def _read_options(self) -> Sequence[Finding]:
         target = self.target
-        config = c.parse(
-            ProducerConfig,
-            target.properties,
-            prefix=target.option_prefix,
-            passed_over=producer_config.names_for_plugins(target.properties),
-        )
-        config = replace(config, option_prefix=target.option_prefix)
-        config = producer_config.reconcile(config, frozenset(target.properties), prefix=target.option_prefix)
+        of_plugins = producer_config.names_for_plugins(target.properties)
+        config = producer_config.read(target.properties, prefix=target.option_prefix, passed_over=of_plugins)
         builder = create_channel_builder(config, self.clock, CLIENT_ID)
         self._config = config
         self._reachability = Reachability(config, builder, self.timeout_ms, self.clock)

@@ -189,12 +189,12 @@ def names_for_plugins(properties: Mapping[str, Any], *, are_given: bool = False)
     """
     if not are_given and not any(_is_users_own(properties.get(name)) for name in _NAMES_OF_PLUGINS):
         return frozenset()
-    known = [*c.keys(ProducerConfig), *ProducerConfig.NO_EFFECT, *ProducerConfig.NOT_SUPPORTED]
+    kafka_names = [*c.keys(ProducerConfig), *ProducerConfig.NO_EFFECT, *ProducerConfig.NOT_SUPPORTED]
     return frozenset(
         name
         for name in properties
         if is_of_registry_clients(name)
-        or not (name in known or ProducerConfig.reader_of(name) or c.misspelt(name, known))
+        or not (name in kafka_names or ProducerConfig.reader_of(name) or c.misspelt(name, kafka_names))
     )
 
 
@@ -217,21 +217,20 @@ def read(
     :raises ConfigError: as :func:`~kafka_sink.common.config.parse` and :func:`reconcile`.
     """
     config = c.parse(ProducerConfig, properties, prefix=prefix, passed_over=passed_over)
-    settled = reconcile(config, frozenset(properties if explicit is None else explicit), prefix=prefix)
-    return replace(settled, option_prefix=prefix)
+    return reconcile(replace(config, option_prefix=prefix), frozenset(properties if explicit is None else explicit))
 
 
-def reconcile(config: ProducerConfig, explicit: frozenset[str], *, prefix: str = "") -> ProducerConfig:
-    """Settle the keys that depend on each other; *explicit* are the names that the user set (without *prefix*).
+def reconcile(config: ProducerConfig, explicit: frozenset[str]) -> ProducerConfig:
+    """Settle the keys that depend on each other; *explicit* are the names that the user set (without their prefix).
 
     What the user did not set gives way to what was set; idempotence gives way as it does in Kafka.
 
     :raises ConfigError: if two keys that the user set contradict each other; the text names both.
     """
-    config = _reconcile_batch_size(config, explicit, prefix)
-    config = _reconcile_delivery_timeout(config, explicit, prefix)
-    _check_two_phase(config, explicit, prefix)
-    return _reconcile_idempotence(config, explicit, prefix)
+    config = _reconcile_batch_size(config, explicit)
+    config = _reconcile_delivery_timeout(config, explicit)
+    _check_two_phase(config, explicit)
+    return _reconcile_idempotence(config, explicit)
 
 
 def check_elsewhere(config: ProducerConfig) -> None:
@@ -266,7 +265,7 @@ def inline_secrets(values: Mapping[str, Any]) -> list[str]:
         and values.get(name)
         and not has_reference(values[name], PROVIDERS)
         # A login module may have no secret.
-        and (name != "sasl.jaas.config" or any(each in str(values[name]).lower() for each in ("password", "secret")))
+        and (name != "sasl.jaas.config" or any(word in str(values[name]).lower() for word in ("password", "secret")))
     ]
 
 
@@ -291,56 +290,55 @@ def _without_unknown(config: ProducerConfig) -> ProducerConfig:
     return replace(config, **changes)
 
 
-def _reconcile_batch_size(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> ProducerConfig:
+def _reconcile_batch_size(config: ProducerConfig, explicit: frozenset[str]) -> ProducerConfig:
     size, memory = config.batch_size_bytes, config.buffer_memory_bytes
     if size <= memory:
         return config
     if "batch.size" not in explicit:
         return replace(config, batch_size_bytes=max(memory // _BATCHES_IN_MEMORY, 1))
+    size_option, memory_option = config.option("batch.size"), config.option("buffer.memory")
     if "buffer.memory" not in explicit:
         _log.warning(
-            "raising %sbuffer.memory to %d, because it must not be less than %sbatch.size; set it explicitly to avoid "
-            "this warning",
-            prefix,
+            "raising %s to %d, because it must not be less than %s; set it explicitly to avoid this warning",
+            memory_option,
             size,
-            prefix,
+            size_option,
         )
         return replace(config, buffer_memory_bytes=size)
     raise ConfigError.of(
-        f"{prefix}batch.size",
-        f" ({size}) is more than {prefix}buffer.memory ({memory}), so no batch could be "
-        f"allocated; lower {prefix}batch.size or raise {prefix}buffer.memory",
+        size_option,
+        f" ({size}) is more than {memory_option} ({memory}), so no batch could be allocated; lower {size_option} or "
+        f"raise {memory_option}",
     )
 
 
-def _reconcile_delivery_timeout(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> ProducerConfig:
+def _reconcile_delivery_timeout(config: ProducerConfig, explicit: frozenset[str]) -> ProducerConfig:
     least = _least_delivery_timeout_ms(config)
     if config.delivery_timeout_ms >= least:
         return config
+    option, linger, request = map(config.option, ("delivery.timeout.ms", "linger.ms", "request.timeout.ms"))
     if "delivery.timeout.ms" not in explicit:
         _log.warning(
-            "raising %sdelivery.timeout.ms to %d, because it must not be less than %slinger.ms + %srequest.timeout.ms; "
-            "set it explicitly to avoid this warning",
-            prefix,
+            "raising %s to %d, because it must not be less than %s + %s; set it explicitly to avoid this warning",
+            option,
             least,
-            prefix,
-            prefix,
+            linger,
+            request,
         )
         return replace(config, delivery_timeout_ms=least)
-    settled = config
+    changed = config
     if "linger.ms" not in explicit:
-        settled = replace(settled, linger_ms=max(0, settled.delivery_timeout_ms - settled.request_timeout_ms))
-    left_ms = settled.delivery_timeout_ms - settled.linger_ms
+        changed = replace(changed, linger_ms=max(0, changed.delivery_timeout_ms - changed.request_timeout_ms))
+    left_ms = changed.delivery_timeout_ms - changed.linger_ms
     if "request.timeout.ms" not in explicit and left_ms > 0:
-        settled = replace(settled, request_timeout_ms=min(left_ms, settled.request_timeout_ms))
-    least = _least_delivery_timeout_ms(settled)
-    if settled.delivery_timeout_ms >= least:
-        return settled
+        changed = replace(changed, request_timeout_ms=min(left_ms, changed.request_timeout_ms))
+    least = _least_delivery_timeout_ms(changed)
+    if changed.delivery_timeout_ms >= least:
+        return changed
     raise ConfigError.of(
-        f"{prefix}delivery.timeout.ms",
-        f" ({settled.delivery_timeout_ms}) is less than {prefix}linger.ms "
-        f"({settled.linger_ms}) + {prefix}request.timeout.ms ({settled.request_timeout_ms}); raise it to at least "
-        f"{least} or lower the other two",
+        option,
+        f" ({changed.delivery_timeout_ms}) is less than {linger} ({changed.linger_ms}) + {request} "
+        f"({changed.request_timeout_ms}); raise it to at least {least} or lower the other two",
     )
 
 
@@ -348,61 +346,60 @@ def _least_delivery_timeout_ms(config: ProducerConfig) -> int:
     return min(config.linger_ms + config.request_timeout_ms, _INT_MAX)
 
 
-def _reconcile_idempotence(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> ProducerConfig:
+def _reconcile_idempotence(config: ProducerConfig, explicit: frozenset[str]) -> ProducerConfig:
     if not config.enable_idempotence:
         if config.transactional_id is not None:
+            needed = config.option("enable.idempotence")
             raise ConfigError.of(
-                f"{prefix}transactional.id", f" needs {prefix}enable.idempotence=true; remove one of the two options"
+                config.option("transactional.id"), f" needs {needed}=true; remove one of the two options"
             )
         return config
     if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX:
         # This is an error even if idempotence is only on by default, as in Kafka 4.0 and newer.
-        raise ConfigError(
-            _contradiction(config, "max.in.flight.requests.per.connection", prefix),
-            option=f"{prefix}max.in.flight.requests.per.connection",
-        )
+        raise _contradiction(config, "max.in.flight.requests.per.connection")
     for name, violated in (("acks", config.acks_code != -1), ("retries", config.retries == 0)):
         if not violated:
             continue
         if "enable.idempotence" in explicit or config.transactional_id is not None:
-            raise ConfigError(_contradiction(config, name, prefix), option=f"{prefix}{name}")
-        value = c.as_properties(config)[name]
+            raise _contradiction(config, name)
+        option, idempotence = config.option(name), config.option("enable.idempotence")
         warn(
             _log,
-            "%senable.idempotence is disabled because of %s%s=%s: retries may duplicate or reorder records; set "
-            "%senable.idempotence=false to accept this, or change %s%s (%s)",
-            prefix,
-            prefix,
-            name,
-            value,
-            prefix,
-            prefix,
-            name,
+            "%s is disabled because of %s=%s: retries may duplicate or reorder records; set %s=false to accept this, "
+            "or change %s (%s)",
+            idempotence,
+            option,
+            c.as_properties(config)[name],
+            idempotence,
+            option,
             _IDEMPOTENCE_NEEDS,
         )
         return replace(config, enable_idempotence=False)
     return config
 
 
-def _check_two_phase(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> None:
+def _check_two_phase(config: ProducerConfig, explicit: frozenset[str]) -> None:
     if not config.transaction_two_phase_commit_enable:
         return
-    name = f"{prefix}transaction.two.phase.commit.enable"
+    name = config.option("transaction.two.phase.commit.enable")
     if "transaction.timeout.ms" in explicit:
         raise ConfigError.of(
-            f"{prefix}transaction.timeout.ms",
-            f"={config.transaction_timeout_ms} contradicts {name}=true, with "
-            "which transactions never time out; remove one of the two options",
+            config.option("transaction.timeout.ms"),
+            f"={config.transaction_timeout_ms} contradicts {name}=true, with which transactions never time out; remove "
+            "one of the two options",
         )
     if config.transactional_id is None:
-        raise ConfigError.of(name, f"=true needs {prefix}transactional.id; set it, or remove the option")
+        raise ConfigError.of(name, f"=true needs {config.option('transactional.id')}; set it, or remove the option")
 
 
-def _contradiction(config: ProducerConfig, name: str, prefix: str) -> str:
-    is_transactional = config.transactional_id is not None
-    cause = "transactional.id" if is_transactional else "enable.idempotence=true"
-    way_out = f"remove {prefix}transactional.id" if is_transactional else f"set {prefix}enable.idempotence=false"
-    return (
-        f"option {prefix}{cause} {_IDEMPOTENCE_NEEDS}, and contradicts {prefix}{name}="
-        f"{c.as_properties(config)[name]}; change {prefix}{name}, or {way_out}"
+def _contradiction(config: ProducerConfig, name: str) -> ConfigError:
+    option, cause = config.option(name), config.option("enable.idempotence")
+    setting, way_out = f"{cause}=true", f"set {cause}=false"
+    if config.transactional_id is not None:
+        setting = config.option("transactional.id")
+        way_out = f"remove {setting}"
+    return ConfigError(
+        f"option {setting} {_IDEMPOTENCE_NEEDS}, and contradicts {option}={c.as_properties(config)[name]}; change "
+        f"{option}, or {way_out}",
+        option=option,
     )

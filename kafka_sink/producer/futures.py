@@ -237,36 +237,35 @@ class ProduceRequestResult:
     def wait_for_record(self, relative_offset: int, timeout_ms: int) -> tuple[ProduceRequestResult, int] | None:
         """Wait for one record: (the result with its outcome, the record's position there); None after *timeout_ms*."""
         deadline = self._clock.monotonic_ms() + timeout_ms
-        place = self, relative_offset
-        while True:
-            if timeout_ms > 0 and not place[0].has_ended:
+        result, relative_offset = self.piece_of(relative_offset)
+        while not result.has_ended:
+            if timeout_ms > 0:
                 self._may_wait(_RESULT)
-            if not place[0]._end.wait(max(deadline - self._clock.monotonic_ms(), 0)):
+            if not result._end.wait(max(deadline - self._clock.monotonic_ms(), 0)):
                 return None
-            moved = place[0].piece_of(place[1])
-            if moved is None:
-                return place
-            place = moved
+            result, relative_offset = result.piece_of(relative_offset)
+        return result, relative_offset
 
     def when_record_is_done(self, relative_offset: int, call: Callable[[], object]) -> None:
         """Call *call* when the outcome of one record is known; at once if it is."""
 
         def ended() -> None:
-            moved = self.piece_of(relative_offset)
-            if moved is None:
+            piece, position = self.piece_of(relative_offset)
+            if piece is self:
                 call()
             else:
-                moved[0].when_record_is_done(moved[1], call)
+                piece.when_record_is_done(position, call)
 
         self._end.when_done(ended)
 
-    def piece_of(self, relative_offset: int) -> tuple[ProduceRequestResult, int] | None:
-        """(result, position) of a record after a split; None if there was no split."""
-        if not self._pieces:
-            return None
-        if relative_offset < self._cut:
-            return self._pieces[0], relative_offset
-        return self._pieces[1], relative_offset - self._cut
+    def piece_of(self, relative_offset: int) -> tuple[ProduceRequestResult, int]:
+        """(result, position) of a record after the splits so far."""
+        result = self
+        while result._pieces:
+            is_in_tail = relative_offset >= result._cut
+            relative_offset -= result._cut if is_in_tail else 0
+            result = result._pieces[is_in_tail]
+        return result, relative_offset
 
 
 @dataclass(slots=True)
@@ -391,23 +390,17 @@ class FutureRecordMetadata(DeliveryFuture[RecordMetadata]):
         self._value_size = value_size
 
     def done(self) -> bool:
-        result, relative_offset = self._result, self._relative_offset
-        while result.has_ended:
-            moved = result.piece_of(relative_offset)
-            if moved is None:
-                return True
-            result, relative_offset = moved
-        return False
+        return self._result.piece_of(self._relative_offset)[0].has_ended
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         result, relative_offset = self._place(limit_ms(timeout))
         return result.error_of(relative_offset)
 
     def _place(self, timeout_ms: int) -> tuple[ProduceRequestResult, int]:
-        place = self._result.wait_for_record(self._relative_offset, timeout_ms)
-        if place is None:
+        located = self._result.wait_for_record(self._relative_offset, timeout_ms)
+        if located is None:
             raise KafkaTimeoutError(f"no answer for {self._result.topic_partition} after waiting for {timeout_ms} ms")
-        return place
+        return located
 
     def _stored(self) -> RecordMetadata:
         result, relative_offset = self._place(0)

@@ -92,8 +92,8 @@ async def require_topic(topic: str | None, begin_tries: Callable[[], Tries]) -> 
         assert isinstance(answer, MetadataResponse)
         if topic is None:
             return
-        (found,) = answer.topics
-        if found.error_code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+        (described,) = answer.topics
+        if described.error_code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
             break
         pause = tries.next_pause()
         if pause is None:
@@ -102,13 +102,13 @@ async def require_topic(topic: str | None, begin_tries: Callable[[], Tries]) -> 
                 "brokers do not create it, or it has no leader yet; create it first, or correct the name"
             )
         await pause
-    if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+    if described.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise not_visible(topic)
-    if found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+    if described.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         raise invalid_topic(topic)
-    if found.error_code:
-        raise error_for(found.error_code, f"topic {topic!r}")
-    operations = found.topic_authorized_operations
+    if described.error_code:
+        raise error_for(described.error_code, f"topic {topic!r}")
+    operations = described.topic_authorized_operations
     if operations != NO_AUTHORIZED_OPERATIONS and not operations & 1 << AclOperation.WRITE:
         raise error_for(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -127,7 +127,7 @@ async def topic_settings(topics: Sequence[str], timeout_ms: int) -> dict[str, di
         raise answer
     assert isinstance(answer, DescribeConfigsResponse)
     return {
-        result.resource_name: {each.name: each.value for each in result.configs if each.value is not None}
+        result.resource_name: {setting.name: setting.value for setting in result.configs if setting.value is not None}
         for result in answer.results
         if result.error_code == ErrorCode.NONE
     }

@@ -25,7 +25,6 @@ from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common import config as c
-from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import (
     ApiError,
     ConfigError,
@@ -60,11 +59,11 @@ P = ParamSpec("P")
 
 def says_what_options_are(init: Callable[P, None]) -> Callable[P, None]:
     """The constructor *init*; a TypeError for unknown keyword arguments says how options are passed and named."""
-    known = inspect.signature(init).parameters
+    parameters = inspect.signature(init).parameters
 
     @functools.wraps(init)
     def checked(*args: P.args, **kwargs: P.kwargs) -> None:
-        unknown = [name for name in kwargs if name not in known]
+        unknown = [name for name in kwargs if name not in parameters]
         if unknown:
             raise TypeError(
                 "options are passed as one mapping with Kafka's names, as in KafkaProducer({'bootstrap.servers': "
@@ -171,7 +170,7 @@ class KafkaProducer:
         option_prefix: str = "",
         network: ClientNetwork | None = None,
     ) -> None:
-        properties = common_config.without_none(properties)
+        properties = c.without_none(properties)
         plugins = GivenPlugins(key_serializer, value_serializer, interceptors, partitioner)
         of_plugins = producer_config.names_for_plugins(properties, are_given=plugins.are_any)
         config = producer_config.read(properties, prefix=option_prefix, passed_over=of_plugins)
@@ -198,7 +197,7 @@ class KafkaProducer:
         at_fork(self, KafkaProducer._forked)
         try:
             with ExitStack() as undo:
-                self._start({**common_config.as_properties(self._config), **properties}, plugins, network, undo)
+                self._start({**c.as_properties(self._config), **properties}, plugins, network, undo)
                 undo.pop_all()
         except BaseException as error:
             # Also after an interrupt, when the thread may be running already: the caller has no producer to close.
@@ -213,7 +212,7 @@ class KafkaProducer:
         self, configs: Mapping[str, Any], plugins: GivenPlugins, network: ClientNetwork | None, undo: ExitStack
     ) -> None:
         """:param undo: closes what was opened, if the producer cannot be created."""
-        configs = common_config.with_values({**configs, "client.id": self.client_id}, self._config)
+        configs = c.with_values({**configs, "client.id": self.client_id}, self._config)
         self._plugins = make_plugins(self._config, configs, plugins, self._log, undo)
         self._network = make_network(self._config, self.client_id) if network is None else network
         undo.callback(self._network.client.close)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.locks import Lock
 from kafka_sink.common.log_context import ContextLogger
@@ -129,22 +130,6 @@ TOPIC_FAMILIES: Final = families(
 )
 
 
-def _nothing(now_ms: int) -> Iterable[tuple[str, float]]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSources:
-    """The components whose metrics are read together with the producer's own."""
-
-    #: The buffer pool.
-    memory: FigureSource = _nothing
-    client: FigureSource = _nothing
-    #: All connections together, and each by its connection id.
-    network: FigureSource = _nothing
-    nodes: Callable[[], dict[str, FigureSource]] = dict
-
-
 class _TopicMetrics:
     """The outcomes of the records of one topic, or of all topics."""
 
@@ -174,11 +159,16 @@ class _TopicMetrics:
 
 
 class ProducerMetrics:
-    """All metrics of :meth:`KafkaProducer.metrics`."""
+    """All metrics of :meth:`KafkaProducer.metrics`.
 
-    def __init__(self, client_id: str, samples: int, window_ms: int, sources: MetricSources) -> None:
-        self._sources = sources
+    :param memory: the figures of the buffer pool, which are read together with those of *network*.
+    """
+
+    def __init__(self, client_id: str, config: ProducerConfig, memory: FigureSource, network: ClientNetwork) -> None:
+        self._memory = memory
+        self._network = network
         self._tags = (("client-id", client_id),)
+        samples, window_ms = config.metrics_num_samples, config.metrics_sample_window_ms
         self._samples, self._window_ms = samples, window_ms
         self._all = _TopicMetrics(samples, window_ms)
         self._topics: dict[str, _TopicMetrics] = {}
@@ -277,9 +267,9 @@ class ProducerMetrics:
     def metrics(self, now_ms: int) -> list[Metric]:
         """Every metric with its group and tags."""
         metrics = list(_named(FAMILIES, self._figures(now_ms), *self._tags))
-        for node_id, figures in self._sources.nodes().items():
+        for node_id, connection in tuple(self._network.metrics.by_connection.items()):
             tags = (*self._tags, ("node-id", f"node-{node_id}"))
-            metrics += _named(NODE_FAMILIES, figures(now_ms), *tags)
+            metrics += _named(NODE_FAMILIES, connection.figures(now_ms), *tags)
             latency = self._latencies.get(node_id)
             if latency is not None:
                 metrics += _named(NODE_FAMILIES, _average_and_maximum("request-latency", latency, now_ms), *tags)
@@ -307,11 +297,12 @@ class ProducerMetrics:
         yield "batch-total", self._all.sizes.count
         yield "batch-byte-total", self._all.sizes.total
         yield "uncompressed-byte-total", self._uncompressed_bytes_total
-        yield from self._sources.memory(now_ms)
+        yield from self._memory(now_ms)
         yield "flush-time-ns-total", self._flush_ms * _NS_PER_MS
         yield "metadata-wait-time-ns-total", self._metadata_wait_ms * _NS_PER_MS
-        yield from self._sources.client(now_ms)
-        yield from self._sources.network(now_ms)
+        yield "requests-in-flight", self._network.client.in_flight_request_count()
+        yield "metadata-age", self._network.metadata.age_ms(now_ms) / 1000
+        yield from self._network.metrics.figures(now_ms)
 
 
 def _average_and_maximum(name: str, quantity: Sampled, now_ms: int) -> Figures:

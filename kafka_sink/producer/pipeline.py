@@ -19,7 +19,7 @@ from kafka_sink.producer.batching.column_append import ColumnAppender
 from kafka_sink.producer.batching.partition_queues import IncompleteBatches, PartitionQueues
 from kafka_sink.producer.batching.producer_batch import BatchSettings, Compression
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.metrics import MetricSources, ProducerContext, ProducerMetrics
+from kafka_sink.producer.metrics import ProducerContext, ProducerMetrics
 from kafka_sink.producer.plugins.built_in_partitioner import PartitionLoads
 from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
@@ -64,7 +64,7 @@ class Pipeline:
             config.metrics_num_samples,
             config.metrics_sample_window_ms,
         )
-        self.metrics = _make_metrics(config, client_id, self.pool, network)
+        self.metrics = ProducerMetrics(client_id, config, self.pool.figures, network)
         context = ProducerContext(config, clock, self.metrics, log)
         identity = TransactionManager(config, client.api_versions, clock, log) if config.enable_idempotence else None
         #: Keeps the sequences, and the transactions if there is a transactional id. None without idempotence.
@@ -78,7 +78,13 @@ class Pipeline:
             self.calls.sender_needs(lambda: [partitioner.lock])
         if transactions is not None:
             self.calls.sender_needs(lambda: [transactions.lock])
-        settings = _batch_settings(config)
+        settings = BatchSettings(
+            config.batch_size_bytes,
+            Compression.of(config),
+            config.linger_ms,
+            config.delivery_timeout_ms,
+            ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
+        )
         self.queues = queues = PartitionQueues()
         self.incomplete = incomplete = IncompleteBatches(self.pool)
         self.accumulator = RecordAccumulator(settings, self.pool, queues, incomplete, self.calls, clock, transactions)
@@ -110,27 +116,3 @@ class Pipeline:
     def end_with_program(self) -> None:
         """See :meth:`Sender.end_with_program`."""
         self.sender.end_with_program()
-
-
-def _make_metrics(config: ProducerConfig, client_id: str, pool: BufferPool, network: ClientNetwork) -> ProducerMetrics:
-    client, metadata, traffic = network.client, network.metadata, network.metrics
-    sources = MetricSources(
-        memory=pool.figures,
-        client=lambda now_ms: (
-            ("requests-in-flight", client.in_flight_request_count()),
-            ("metadata-age", metadata.age_ms(now_ms) / 1000),
-        ),
-        network=traffic.figures,
-        nodes=lambda: {node: frames.figures for node, frames in tuple(traffic.by_connection.items())},
-    )
-    return ProducerMetrics(client_id, config.metrics_num_samples, config.metrics_sample_window_ms, sources)
-
-
-def _batch_settings(config: ProducerConfig) -> BatchSettings:
-    return BatchSettings(
-        batch_size_bytes=config.batch_size_bytes,
-        compression=Compression.of(config),
-        linger_ms=config.linger_ms,
-        delivery_timeout_ms=config.delivery_timeout_ms,
-        retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
-    )

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records import layout
 from kafka_sink.records.compression import CompressionType
 
@@ -24,18 +25,18 @@ class BatchHeader:
     """The 61 bytes before a batch's records. Timestamps are ms since 1970; ``batch_length`` counts from byte 12 on."""
 
     base_offset: int
-    batch_length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    batch_length: int = 0
+    partition_leader_epoch: int = layout.NO_PARTITION_LEADER_EPOCH
+    magic: int = layout.MAGIC
+    crc: int = 0
+    attributes: int = 0
+    last_offset_delta: int = 0
+    base_timestamp: int = NO_TIMESTAMP
+    max_timestamp: int = NO_TIMESTAMP
+    producer_id: int = layout.NO_PRODUCER_ID
+    producer_epoch: int = layout.NO_PRODUCER_EPOCH
+    base_sequence: int = layout.NO_SEQUENCE
+    record_count: int = 0
 
     @property
     def size_in_bytes(self) -> int:
@@ -187,10 +188,9 @@ def is_transactional(batch: Buffer) -> bool:
     return bool(attributes & layout.TRANSACTIONAL_BIT)
 
 
-def set_log_append_time(target: bytearray | memoryview, timestamp: int, offset: int = 0) -> None:
-    """Set *timestamp* (ms) for every record of the batch at *offset*, and compute the CRC again."""
-    header = parse_header(target, offset)
-    layout.INT16.pack_into(target, offset + layout.ATTRIBUTES_AT, header.attributes | layout.TIMESTAMP_TYPE_BIT)
-    layout.INT64.pack_into(target, offset + layout.MAX_TIMESTAMP_AT, timestamp)
-    covered = memoryview(target)[offset + layout.ATTRIBUTES_AT : offset + header.size_in_bytes]
-    layout.UINT32.pack_into(target, offset + layout.CRC_AT, crc32c(covered))
+def set_log_append_time(batch: bytearray, timestamp: int) -> None:
+    """Set *timestamp* (ms) for every record of *batch* (one whole batch), and compute the CRC again."""
+    attributes = parse_header(batch).attributes | layout.TIMESTAMP_TYPE_BIT
+    layout.INT16.pack_into(batch, layout.ATTRIBUTES_AT, attributes)
+    layout.INT64.pack_into(batch, layout.MAX_TIMESTAMP_AT, timestamp)
+    layout.UINT32.pack_into(batch, layout.CRC_AT, crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :]))

@@ -163,18 +163,9 @@ def emptied(header: BatchHeader) -> Buffer:
 def gap(first_offset: int, last_offset: int, leader_epoch: int, max_timestamp: int) -> Buffer:
     """A batch without records and without a producer, in place of all batches from *first_offset* to *last_offset*."""
     header = BatchHeader(
-        base_offset=first_offset,
-        batch_length=0,
+        first_offset,
         partition_leader_epoch=leader_epoch,
-        magic=layout.MAGIC,
-        crc=0,
-        attributes=0,
         last_offset_delta=last_offset - first_offset,
-        base_timestamp=NO_TIMESTAMP,
         max_timestamp=max_timestamp,
-        producer_id=layout.NO_PRODUCER_ID,
-        producer_epoch=layout.NO_PRODUCER_EPOCH,
-        base_sequence=layout.NO_SEQUENCE,
-        record_count=0,
     )
     return with_records(header, b"")

@@ -74,8 +74,8 @@ class CompressionType(IntEnum):
         try:
             return cls[name.upper()]
         except KeyError:
-            known = ", ".join(member.config_name for member in cls)
-            raise ValueError(f"{name!r} is not a compression type, expected one of {known}") from None
+            names = ", ".join(member.config_name for member in cls)
+            raise ValueError(f"{name!r} is not a compression type, expected one of {names}") from None
 
     @property
     def config_name(self) -> str:
@@ -125,19 +125,11 @@ def _too_large(max_bytes: int) -> CorruptRecordError:
     return CorruptRecordError(f"compressed records hold more than the limit of {max_bytes} bytes")
 
 
-def _keep(data: Buffer, level: int | None) -> Buffer:
-    return data
-
-
 def _pieces(view: memoryview, max_bytes: int) -> Iterator[bytes]:
     if len(view) > max_bytes:
         raise CorruptRecordError(f"{len(view)} bytes of records are more than the limit of {max_bytes}")
     for start in range(0, len(view), PIECE_BYTES):
         yield bytes(view[start : start + PIECE_BYTES])
-
-
-def _gzip(data: Buffer, level: int | None) -> Buffer:
-    return zlib.compress(data, -1 if level is None else level, wbits=31)
 
 
 def _gunzip(view: memoryview, max_bytes: int) -> Iterator[bytes]:
@@ -304,8 +296,8 @@ def _snappy_block_size(block: memoryview) -> int:
 
 
 _COMPRESSORS: Final[dict[CompressionType, Callable[[Buffer, int | None], Buffer]]] = {
-    CompressionType.NONE: _keep,
-    CompressionType.GZIP: _gzip,
+    CompressionType.NONE: lambda data, level: data,
+    CompressionType.GZIP: lambda data, level: zlib.compress(data, -1 if level is None else level, wbits=31),
     CompressionType.SNAPPY: _snappy,
     CompressionType.LZ4: _lz4,
     CompressionType.ZSTD: _zstd,

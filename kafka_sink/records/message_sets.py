@@ -125,7 +125,9 @@ class MessageView(RecordBatchView):
         plain = b"".join(ticking(decompressed(header.compression, packed, most_bytes), looking.tick))
         base_offset = 0
         if header.magic == 1:
-            base_offset = self.last_offset - max((each.last_offset for each in read_all_formats(plain)), default=0)
+            base_offset = self.last_offset - max(
+                (message.last_offset for message in read_all_formats(plain)), default=0
+            )
             if base_offset < 0:
                 raise CorruptRecordError(f"its offset is less than those of its messages, by {-base_offset}")
         expected = 0
@@ -154,18 +156,13 @@ def _message_at(view: memoryview, offset: int) -> MessageView | None:
         return None
     timestamp = NO_TIMESTAMP if magic == 0 else layout.INT64.unpack_from(view, offset + _HEAD.size)[0]
     header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=size,
-        partition_leader_epoch=layout.NO_PARTITION_LEADER_EPOCH,
+        base_offset,
+        size,
         magic=magic,
         crc=crc,
         attributes=attributes & _ATTRIBUTES[magic],
-        last_offset_delta=0,
         base_timestamp=timestamp,
         max_timestamp=timestamp,
-        producer_id=layout.NO_PRODUCER_ID,
-        producer_epoch=layout.NO_PRODUCER_EPOCH,
-        base_sequence=layout.NO_SEQUENCE,
         record_count=1,
     )
     return MessageView(header, view[offset:end])

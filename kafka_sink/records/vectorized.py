@@ -50,7 +50,8 @@ def content_sizes(chunk: ColumnChunk) -> Int64s:
     """The size of each row's key, value and headers with their length fields, int64[n]: the part of a record that does
     not depend on its batch.
     """
-    return _as_array(_content(chunk), chunk.num_rows)
+    sizes = _content(chunk)
+    return np.full(chunk.num_rows, sizes, dtype=np.int64) if isinstance(sizes, int) else sizes
 
 
 def sizes_from_content(content: Int64s, offset_deltas: Int64s, timestamp_deltas: Int64s | int) -> Int64s:
@@ -68,13 +69,13 @@ def encode_records(chunk: ColumnChunk, offset_deltas: Int64s, timestamp_deltas: 
     rows = chunk.num_rows
     if rows == 0:
         return EncodedRecords(memoryview(b""), np.zeros(1, dtype=np.int64))
-    times, places = varint_fields(timestamp_deltas), varint_fields(offset_deltas)
-    body = _content(chunk) + len(_ATTRIBUTES) + _fields_size(times) + _fields_size(places)
+    times, positions = varint_fields(timestamp_deltas), varint_fields(offset_deltas)
+    body = _content(chunk) + len(_ATTRIBUTES) + _fields_size(times) + _fields_size(positions)
     pieces = [
         *varint_fields(body),
         _ATTRIBUTES_FIELD,
         *times,
-        *places,
+        *positions,
         *([_NULL] if chunk.key is None else field_pieces(chunk.key)),
         *field_pieces(chunk.value),
     ]
@@ -130,10 +131,6 @@ def _fields_size(fields: Sequence[WordField]) -> Int64s | int:
     return total
 
 
-def _as_array(values: Int64s | int, rows: int) -> Int64s:
-    return np.full(rows, values, dtype=np.int64) if isinstance(values, int) else values
-
-
 #: For fewer records, arrays cost more time than they save.
 _FEW_RECORDS: Final = 24
 
@@ -169,7 +166,8 @@ class StagedRecords:
         count = len(self.values)
         if count < _FEW_RECORDS:
             return self._encode_few(base_timestamp)
-        chunk = ColumnChunk(_column(self.values), None if _is_null(self.keys) else _column(self.keys), self._headers())
+        keys = None if self.keys.count(None) == count else _column(self.keys)
+        chunk = ColumnChunk(_column(self.values), keys, self._headers())
         offset_deltas = np.arange(self.first, self.first + count, dtype=np.int64)
         encoded = encode_records(chunk, offset_deltas, np.array(self.timestamps, dtype=np.int64) - base_timestamp)
         return encoded.data, int(np.diff(encoded.offsets).max())
@@ -195,10 +193,6 @@ class StagedRecords:
             )
             largest = max(largest, len(target) - start)
         return target, largest
-
-
-def _is_null(cells: Sequence[bytes | None]) -> bool:
-    return cells.count(None) == len(cells)
 
 
 def _column(cells: Sequence[bytes | None]) -> BinaryColumn:

@@ -3,13 +3,20 @@
 Called on the driver's thread, before the tasks of a write. Several addresses are tried in turn, a few times, with
 pauses. Tasks never ask a registry.
 
-Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
+Confluent's serializers run the rules of a schema's data contract for each record that they write: encryption of fields,
+conditions and transformations. They are not run here, so a schema that has some cannot be written by. Rules of reading
+and of migration concern deserializers, and those that are disabled nobody.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html,
+https://docs.confluent.io/platform/current/schema-registry/fundamentals/data-contracts.html; confluent-kafka's
+``BaseSerde._execute_rules_with_phase``.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,20 +30,20 @@ from kafka_sink.common.errors import (
     RegistryError,
     RegistryUnavailableError,
     SchemaNotFoundError,
+    UnusableSchemaError,
 )
 from kafka_sink.common.log_context import Said
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
+from kafka_sink.common.text import printable
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.formats.bounds import is_too_deep
-from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import SchemaText, is_too_deep
 from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server, basic, is_loopback
 from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
 from kafka_sink.http.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.sasl.bearer_token import EndpointLimits, RefreshRules
 from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
 from kafka_sink.registry.references import AVRO, KINDS, LATEST, Place, request_body, resolved
-from kafka_sink.registry.rules import check_rules
 from kafka_sink.trust.tls_context import TlsContexts
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -97,15 +104,21 @@ class RegistryClient:
         self._backoff = backoff
         self._tokens = _tokens(config, tls, clock)
         for server in self._servers:
-            if self._has_credentials(server) and server.scheme == "http" and not is_loopback(server.host):
-                _warn_once(server.shown)
+            is_readable = server.scheme == "http" and not is_loopback(server.host)
+            if is_readable and self._has_credentials(server) and _SAID.is_new(server.shown):
+                _log.warning(
+                    "the credentials for the schema registry are sent unencrypted to %s, so others can read them on "
+                    "the network; use https:// in %s",
+                    server.shown,
+                    URL,
+                )
 
     def register(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
         """Register *schema*, of the type *kind*, as a version of *subject* if it is none yet; its id. What it refers to
         must have its places in the registry, here and below (:mod:`kafka_sink.registry.references`).
 
         :raises IncompatibleSchemaError: if the registry refuses it because of an earlier version.
-        :raises UnusableSchemaError: if it has rules (:mod:`kafka_sink.registry.rules`).
+        :raises UnusableSchemaError: if it has rules (:func:`check_rules`).
         :raises RegistryError: if it refuses it otherwise, or cannot be reached.
         """
         answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema, kind)
@@ -116,7 +129,7 @@ class RegistryClient:
         """The id of *schema*, of the type *kind*, which must be a version of *subject*.
 
         :raises SchemaNotFoundError: if it is not.
-        :raises UnusableSchemaError: if it has rules (:mod:`kafka_sink.registry.rules`).
+        :raises UnusableSchemaError: if it has rules (:func:`check_rules`).
         :raises RegistryError: if the registry cannot be reached.
         """
         answer = self._look_up(subject, schema, kind)
@@ -150,7 +163,7 @@ class RegistryClient:
 
         :raises SchemaNotFoundError: if there is none, or if what it refers to is not there.
         :raises UnusableSchemaError: if it is of another type, refers to too much, or has rules
-            (:mod:`kafka_sink.registry.rules`).
+            (:func:`check_rules`).
         :raises RegistryError: if the registry cannot be reached.
         """
         return self._version(subject, "latest", kind, is_written=True)
@@ -306,16 +319,6 @@ class RegistryClient:
         return True
 
 
-def _warn_once(shown: str) -> None:
-    if _SAID.is_new(shown):
-        _log.warning(
-            "the credentials for the schema registry are sent unencrypted to %s, so others can read them on the "
-            "network; use https:// in %s",
-            shown,
-            URL,
-        )
-
-
 def _tokens(config: RegistryConfig, tls: SslConfig, clock: Clock) -> TokenUser | None:
     """The tokens of ``bearer.auth.credentials.source=OAUTHBEARER``; the extensions are headers of the registry's."""
     if config.bearer_source != OAUTHBEARER:
@@ -396,7 +399,7 @@ def _as_text(references: Any) -> str:
 def _texts(value: Any, answer: HttpAnswer) -> Any:
     """The parts of *value* that may be shown: texts and lists of texts."""
     if isinstance(value, list):
-        return [_texts(str(each), answer) for each in value[:_MOST_TEXTS] if isinstance(each, str | int)]
+        return [_texts(str(item), answer) for item in value[:_MOST_TEXTS] if isinstance(item, str | int)]
     return answer.shown(value)[:_SHOWN] if isinstance(value, str) else value if isinstance(value, bool) else None
 
 
@@ -428,3 +431,34 @@ def _json(body: bytes) -> Any:
         return None if is_too_deep(text) else json.loads(text)
     except ValueError:
         return None
+
+
+_OF_WRITING: Final = ("domainRules", "encodingRules")
+_MODES: Final = ("WRITE", "WRITEREAD")
+#: Where rules are run, if nothing is said or by these words, it is in clients.
+_IN_CLIENTS: Final = (None, "ALL", "CLIENT")
+_MOST_SHOWN: Final = 5
+_SHOWN_OF_RULES: Final = 300
+
+
+def check_rules(subject: str, answer: Mapping[str, Any]) -> None:
+    """Check the schema in *answer*, a version of *subject*, which is to be written by.
+
+    :raises UnusableSchemaError: if it has rules of writing; the text names them and their types.
+    """
+    rules = answer.get("ruleSet")
+    if not isinstance(rules, Mapping) or rules.get("enableAt") not in _IN_CLIENTS:
+        return
+    lists = [rules[name] for name in _OF_WRITING if isinstance(rules.get(name), list)]
+    unsupported = [
+        f"{rule.get('name')} ({rule.get('type')})"
+        for rule in (rule for entries in lists for rule in entries if isinstance(rule, Mapping))
+        if rule.get("mode") in _MODES and not rule.get("disabled")
+    ]
+    if unsupported:
+        shown = printable(", ".join(unsupported[:_MOST_SHOWN]) + (", …" if len(unsupported) > _MOST_SHOWN else ""))
+        raise UnusableSchemaError(
+            f"the schema of subject {subject} has rules that Confluent's serializers run for each record, and that are "
+            f"not run here: {shown[:_SHOWN_OF_RULES]}; write by a version without them (use.schema.id), or with a "
+            "serializer of Confluent's"
+        )

@@ -7,10 +7,10 @@ Source: https://docs.confluent.io/platform/current/schema-registry/sr-client-con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, Self
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -157,6 +157,17 @@ class RegistryConfig(c.Options):
         """The strategy that names the subject of *column* (``key`` or ``value``)."""
         return self.key_strategy if column == "key" else self.value_strategy
 
+    def settle(self, explicit: Collection[str]) -> Self:
+        """Adapt whether schemas are registered, and how the registry is logged in to, to the options that say more."""
+        changes: dict[str, Any] = {}
+        if any(map(self.chosen, ("key", "value"))) and "auto.register.schemas" not in explicit:
+            changes["auto_register"] = False
+        if self.user_info and "basic.auth.credentials.source" not in explicit:
+            changes["credentials_source"] = _USER_INFO
+        if self.is_of_endpoint and "bearer.auth.credentials.source" not in explicit:
+            changes["bearer_source"] = OAUTHBEARER
+        return replace(self, **changes)
+
     def check(self) -> None:
         """:raises ConfigError: if options contradict each other."""
         if not self.urls:
@@ -201,7 +212,7 @@ class RegistryConfig(c.Options):
     @property
     def _ids(self) -> dict[str, int]:
         ids = {"": self.schema_id, "key.": self.key_schema_id, "value.": self.value_schema_id}
-        return {f"{prefix}use.schema.id": each for prefix, each in ids.items() if each is not None}
+        return {f"{prefix}use.schema.id": schema_id for prefix, schema_id in ids.items() if schema_id is not None}
 
     def id_for(self, column: str) -> int | None:
         """The id of the schema that *column* (``key`` or ``value``) is written by; None if none is set."""
@@ -283,7 +294,7 @@ def check_of_serializers(name: str, value: str) -> None:
 
     :raises ConfigError: if it would have something else written.
     """
-    option = next((each for each in ("rule.executors", "rule.actions") if name.startswith(f"{each}.")), name)
+    option = next((option for option in ("rule.executors", "rule.actions") if name.startswith(f"{option}.")), name)
     taken, reason = _OF_ONE_VALUE[option]
     if not taken or value.strip().lower().rpartition(".")[2] != taken:
         only = f", expected {taken}" if taken else ""
@@ -326,7 +337,7 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
     properties = _by_own_names(properties)
     of_registry = c.known_to(RegistryConfig, properties)
     of_tls = {name.removeprefix(SSL_PREFIX): value for name, value in properties.items() if name not in of_registry}
-    config = _reconcile(c.parse(RegistryConfig, of_registry), frozenset(of_registry))
+    config = c.parse(RegistryConfig, of_registry)
     config.check()
     for name in of_tls.keys() & _TLS_OF_PYTHON.keys():
         raise ConfigError(
@@ -337,18 +348,6 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
             f"options {SSL_PREFIX}ssl.… are set without schema.registry.url; set it too", option="schema.registry.url"
         )
     return config, c.parse(ClientSslConfig, of_tls, prefix=SSL_PREFIX)
-
-
-def _reconcile(config: RegistryConfig, explicit: frozenset[str]) -> RegistryConfig:
-    """*config*, where what is not in *explicit* (the names that the user set) gives way to what is."""
-    is_chosen = any(map(config.chosen, ("key", "value")))
-    if is_chosen and "auto.register.schemas" not in explicit:
-        config = replace(config, auto_register=False)
-    if config.user_info and "basic.auth.credentials.source" not in explicit:
-        config = replace(config, credentials_source=_USER_INFO)
-    if config.is_of_endpoint and "bearer.auth.credentials.source" not in explicit:
-        config = replace(config, bearer_source=OAUTHBEARER)
-    return config
 
 
 def registry_secrets(properties: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from kafka_sink.common.bounded import INT32_MAX
 from kafka_sink.common.errors import UnusableSchemaError
-from kafka_sink.formats.bounds import MOST_DEPTH, MOST_SCHEMA_CHARACTERS
-from kafka_sink.formats.schema_text import MOST_REFERENCES, Reference, SchemaText
+from kafka_sink.formats.schema_text import MOST_DEPTH, MOST_REFERENCES, MOST_SCHEMA_CHARACTERS, Reference, SchemaText
 
 #: The type of a schema that a registry assumes.
 AVRO: Final = "AVRO"
@@ -93,16 +92,16 @@ def places_of(listed: Any, what: str) -> list[tuple[str, Place]]:
 
     :raises UnusableSchemaError: if they are none.
     """
-    places = []
-    for each in listed if isinstance(listed, list | tuple) else (None,):
-        match each:
+    references = []
+    for reference in listed if isinstance(listed, list | tuple) else (None,):
+        match reference:
             case {"name": str(name), "subject": str(subject), "version": int(version)} if _is_number(version):
-                places.append((name, Place(subject, version)))
+                references.append((name, Place(subject, version)))
             case _:
                 raise UnusableSchemaError(
-                    f"{what} has the reference {each!r:.200}, expected name, subject and version; correct it"
+                    f"{what} has the reference {reference!r:.200}, expected name, subject and version; correct it"
                 )
-    return places
+    return references
 
 
 def _is_number(version: int) -> bool:

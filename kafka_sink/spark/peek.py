@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.consumer.log_reader import PeekLimits, newest_records
 from kafka_sink.spark.options import OptionValue, as_texts, parse_options
 from kafka_sink.spark.write_spec import KAFKA_PREFIX
 

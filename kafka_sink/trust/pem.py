@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from kafka_sink.trust.jks import KeyStoreError
+from kafka_sink.trust.key_stores import KeyStoreError
 
 _ENCRYPTED: Final = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 _END_OF_ENCRYPTED: Final = "-----END ENCRYPTED PRIVATE KEY-----"

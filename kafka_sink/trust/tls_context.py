@@ -20,8 +20,7 @@ from kafka_sink.common.config import resolved
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.tls_config import JKS, PEM, PKCS12, TLS_1_2, TLS_1_3, SslConfig
-from kafka_sink.trust.jks import MAGIC, KeyStoreError
-from kafka_sink.trust.key_stores import key_and_chain, trusted_certificates
+from kafka_sink.trust.key_stores import MAGIC, KeyStoreError, key_and_chain, trusted_certificates
 from kafka_sink.trust.pem import decrypted, rebuilt
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
@@ -214,13 +213,22 @@ class TlsContexts:
         :raises ConfigError: if it cannot be read, or is not of the type that the options say.
         """
         name = f"{self._prefix}ssl.{kind}"
-        data = _read(location, f"{name}.location")
+        try:
+            data = Path(location).read_bytes()
+        except OSError as error:
+            raise ConfigError.of(f"{name}.location", f": cannot read {location}: {error.strerror}") from None
         of_java = next((store_type for start, store_type in _STORE_TYPES.items() if data.startswith(start)), "")
         configured: str = getattr(self._config, f"ssl_{kind}_type")
         password: str = getattr(self._config, f"ssl_{kind}_password")
         if (configured or of_java or PEM) != PEM:
-            with self._explained(f"{name}.location", location):
+            try:
                 return read(data, password)
+            except KeyStoreError as error:
+                passwords = f"; check {name}.password" if error.is_about_password else ""
+                if passwords and kind == "keystore":
+                    passwords += f" and {self._prefix}ssl.key.password"
+                problem = f": {location} cannot be used: {error}{passwords}"
+                raise ConfigError.of(f"{name}.location", problem) from None
         if b"-----BEGIN " not in data:
             hint = f", expected PEM; set {name}.type={of_java}" if of_java else ", expected PEM, JKS or PKCS12"
             raise ConfigError.of(f"{name}.location", f": {location} is {of_java or 'not a PEM file'}{hint}")
@@ -238,18 +246,6 @@ class TlsContexts:
             raise ConfigError.of(
                 f"{self._prefix}ssl.{kind}.type", f"={configured} is for files; remove it, because PEM text is given"
             )
-
-    @contextlib.contextmanager
-    def _explained(self, name: str, location: str) -> Iterator[None]:
-        """Name the option of a key store that cannot be read."""
-        try:
-            yield
-        except KeyStoreError as error:
-            option = name.removesuffix("location")
-            passwords = f"; check {option}password" if error.is_about_password else ""
-            if passwords and "keystore" in option:
-                passwords += f" and {self._prefix}ssl.key.password"
-            raise ConfigError.of(name, f": {location} cannot be used: {error}{passwords}") from None
 
     def _load(self, context: ssl.SSLContext, pem: str, where: str) -> None:
         password, option = self._config.ssl_key_password, f"{self._prefix}ssl.key.password"
@@ -300,13 +296,6 @@ def openssl_name(suite: str) -> str:
     # OpenSSL omits RSA key exchange, its original one, and the mode of suites with only one mode.
     parts = [] if exchange == "RSA" else [exchange.replace("_", "-")]
     return "-".join([*parts, cipher.replace("_CBC", "").replace("_", "-")])
-
-
-def _read(location: str, option: str) -> bytes:
-    try:
-        return Path(location).read_bytes()
-    except OSError as error:
-        raise ConfigError.of(option, f": cannot read {location}: {error.strerror}") from None
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from kafka_sink.common.errors import ApiError, KafkaError, UnknownTopicOrPartiti
 from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.consumer.newest import PeekLimits, newest_records, records_from
+from kafka_sink.consumer.log_reader import PeekLimits, newest_records, records_from
 from kafka_sink.consumer.topic_reading import FromTime, Start
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import ProgressError

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk
-from kafka_sink.records.murmur2 import murmur2_array
+from kafka_sink.producer.plugins.partitioner import murmur2_array
 from kafka_sink.records.vectorized import content_sizes, encode_records, partition_order, sizes_from_content
 
 ROWS = 10_000

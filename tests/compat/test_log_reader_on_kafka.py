@@ -15,8 +15,7 @@ from confluent_kafka.admin import AdminClient as RdAdminClient
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode, UnknownTopicOrPartitionError
-from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
-from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader, PeekLimits, newest_records
 from kafka_sink.records.compression import CompressionType
 from tests.hostile.batches import DAMAGED, batch_of, record_of, store
 from tests.support.command_line import run_command

@@ -27,8 +27,7 @@ from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoin
 from kafka_sink.network.sasl.bearer_token import EndpointLimits, OAuthBearerClient, encoded, token_of, unsecured_tokens
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
-from kafka_sink.trust.jks import KeyStoreError
-from kafka_sink.trust.key_stores import key_and_chain, trusted_certificates
+from kafka_sink.trust.key_stores import KeyStoreError, key_and_chain, trusted_certificates
 from kafka_sink.trust.tls_context import TlsContexts
 from tests.support.certificates import Authority
 

@@ -114,7 +114,7 @@ PLACES: Final[dict[str, tuple[str, str]]] = {
     "kafka_sink.spark.task.worker_process:configure_logging": ("os.environ.get", _ENVIRONMENT),
     "kafka_sink.spark.task.worker_process:WorkerProcess.task": ("os.environ.get", _ENVIRONMENT),
     "kafka_sink.trust.tls_context:_memory_file": ("os.memfd_create tempfile.NamedTemporaryFile", _TEMPORARY),
-    "kafka_sink.trust.tls_context:_read": (".read_bytes", _OPTION),
+    "kafka_sink.trust.tls_context:TlsContexts._content": (".read_bytes", _OPTION),
     "kafka_sink.ui.pages:Reports.names": (".iterdir", _REPORTS),
     "spark_jobs.flights_to_kafka:module": (".read_text", _BESIDE),
     "spark_jobs.verify_flights:digest_of_file": (".read_bytes .write_bytes pickle.dumps pickle.loads", _KEPT),

@@ -70,7 +70,7 @@ from kafka_sink.exactly_once.transactions import (
     split_writer_id,
     writer_id,
 )
-from kafka_sink.formats.bounds import check_json
+from kafka_sink.formats.schema_text import check_json
 from kafka_sink.network.frames import READ_AHEAD_BYTES, UNLIMITED_MEMORY_POOL, FrameReader
 from kafka_sink.network.sasl.bearer_token import OAuthBearerServer
 from kafka_sink.network.sasl.mechanism import PlainServer
@@ -97,7 +97,7 @@ from kafka_sink.spark.streaming.checkpoint import OffsetLogError, planned_offset
 from kafka_sink.spark.streaming.progress import lag_of
 from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction, outcome_of
 from kafka_sink.testing.registry.schema_store import SchemaStore
-from kafka_sink.trust.jks import KeyStoreError
+from kafka_sink.trust.key_stores import KeyStoreError
 from kafka_sink.ui.cluster_view import RecordSearch
 from kafka_sink.ui.shown import ByteView, shown_time
 from tests.fakes.immediate import returned
@@ -809,7 +809,7 @@ TABLE: Final = (
     ),
     Reader(
         "JSON of records",
-        "formats.bounds:check_json",
+        "formats.schema_text:check_json",
         _json_text,
         (b'{"a":[1,2.5,null,"x"]}',),
         CorruptRecordError,
@@ -852,14 +852,14 @@ TABLE: Final = (
     ),
     Reader(
         "OAUTHBEARER, client",
-        "network.sasl.oauthbearer:OAuthBearerClient.respond",
+        "network.sasl.bearer_token:OAuthBearerClient.respond",
         identities.oauth_client,
         (b'{"status":"invalid_token"}', b""),
         AuthenticationError,
     ),
     Reader(
         "OAUTHBEARER, broker",
-        "network.sasl.oauthbearer:OAuthBearerServer.evaluate",
+        "network.sasl.bearer_token:OAuthBearerServer.evaluate",
         lambda data: OAuthBearerServer(SYSTEM_CLOCK).evaluate(data),
         (f"n,a=dora,\1auth=Bearer {identities.TOKEN[0]}\1k=v\1\1".encode(),),
         AuthenticationError,
@@ -922,7 +922,7 @@ TABLE: Final = (
     ),
     Reader(
         "JKS",
-        "trust.jks:read_jks trust.jks:unprotect trust.jks:_element",
+        "trust.key_stores:read_jks trust.key_stores:unprotect trust.key_stores:_element",
         lambda data: identities.key_store(identities.jks(data)),
         (identities.jks_body(),),
         KeyStoreError,

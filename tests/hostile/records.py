@@ -10,6 +10,7 @@ import io
 import json
 import random
 import string
+from functools import partial
 from typing import Any, Final
 
 import fastavro
@@ -19,7 +20,7 @@ from fastavro.utils import generate_one
 
 from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.common.errors import SerializationError
-from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read
+from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.avro.reading import DatumReader
 from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.errors import FormatError
@@ -197,7 +198,7 @@ def avro_schemas(rng: random.Random) -> None:
     field = {"name": "c", "type": avro_type(rng, ["R"]), "default": rng.choice(_NASTY)}
     fields = [{"name": "a", "type": "long"}, {"name": "b", "type": ["null", "string"]}, field]
     schema = json.dumps(spoiled(rng, {"type": "record", "name": "R", "fields": fields}))
-    for parse in (parse_schema, parse_to_read):
+    for parse in (parse_schema, partial(parse_schema, is_read=True)):
         try:
             parse(schema)
         except FormatError:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2
 
 from kafka_sink.common.errors import KafkaError, SchemaNotFoundError
-from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read
+from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
 from kafka_sink.formats.protobuf.parsing import parse_file
@@ -56,7 +56,7 @@ def _parse(form: str, schema: SchemaText, linked: str) -> None:
     elif form == "protobuf":
         parse_file(linked)
     else:
-        parse_to_read(linked)
+        parse_schema(linked, is_read=True)
         parse_schema(linked)
 
 

@@ -19,9 +19,8 @@ from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import CorruptRecordError, ProtocolError, SerializationError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
-from kafka_sink.consumer.newest import PeekLimits, newest_records
-from kafka_sink.formats.bounds import MOST_DEPTH
+from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader, PeekLimits, newest_records
+from kafka_sink.formats.schema_text import MOST_DEPTH
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.protocol.messages.group_admin import DescribedGroup
 from kafka_sink.records.compression import CompressionType

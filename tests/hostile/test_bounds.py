@@ -19,7 +19,7 @@ from kafka_sink.broker.network.listener_security import LOGIN_BYTES, LOGIN_FREE_
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import CorruptRecordError, ErrorCode, RegistryError
-from kafka_sink.consumer.newest import PeekLimits
+from kafka_sink.consumer.log_reader import PeekLimits
 from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.errors import FormatError

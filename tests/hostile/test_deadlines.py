@@ -17,7 +17,7 @@ from kafka_sink.cli.main import cli
 from kafka_sink.cli.values.typed_values import shown_by_schema
 from kafka_sink.common.clock import begin_again, end_of, within
 from kafka_sink.common.errors import KafkaTimeoutError, RegistryUnavailableError
-from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.consumer.log_reader import PeekLimits, newest_records
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.ui.shown import ByteView

@@ -11,10 +11,9 @@ from google.protobuf import descriptor_pb2
 from kafka_sink.cli.values.typed_values import shown, shown_by_schema
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.avro.parsing import parse_schema
-from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
-from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import SchemaText, is_too_deep
 from tests.hostile.records import WIRE, OneSchema
 from tests.support.cases import with_each
 

@@ -6,8 +6,7 @@ import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.consumer.fetched_partition import ABORTED, OPEN
-from kafka_sink.consumer.log_reader import LogReader
-from kafka_sink.consumer.newest import PeekLimits, newest_records, records_from
+from kafka_sink.consumer.log_reader import LogReader, PeekLimits, newest_records, records_from
 
 
 def read(cluster: EmbeddedCluster, isolation: str) -> list[bytes | None]:

@@ -11,7 +11,7 @@ from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.common.errors import UnknownTopicOrPartitionError
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.consumer.log_reader import PeekLimits, newest_records
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.fakes.clock import FakeClock

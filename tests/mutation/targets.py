@@ -57,7 +57,7 @@ TARGETS: Final = {
     "writers": Target(("exactly_once/writing.py",), _unit("exactly_once", "writing")),
     "columns": Target(("columns",), ("tests/unit/columns", "tests/unit/records/test_vectorized.py")),
     "encoding": Target(
-        tuple(f"records/{name}.py" for name in ("batch", "layout", "reference", "vectorized", "murmur2")), _OF_RECORDS
+        tuple(f"records/{name}.py" for name in ("batch", "layout", "reference", "vectorized")), _OF_RECORDS
     ),
     "decoding": Target(
         tuple(f"records/{name}.py" for name in ("reader", "spans", "compacted", "message_sets", "control")), _OF_RECORDS
@@ -72,7 +72,7 @@ TARGETS: Final = {
     ),
     "partitioners": Target(
         ("producer/plugins/built_in_partitioner.py", "producer/plugins/partitioner.py"),
-        _unit("producer", "built_in_partitioner", "partitioner"),
+        _unit("producer", "built_in_partitioner", "partitioner", "murmur2"),
     ),
     "log": Target(("broker/log",), ("tests/unit/broker/log",)),
     "bounded": Target(("common/bounded.py",), _unit("common", "bounded")),

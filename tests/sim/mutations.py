@@ -18,9 +18,10 @@ from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.partition_queues import IncompleteBatches, PartitionQueue
-from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch
+from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
+from kafka_sink.records.layout import NO_SEQUENCE
 from tests.sim.network import SimNetwork
 from tests.sim.plan import Plan, make_plan
 from tests.sim.simulation import Simulation

@@ -21,8 +21,7 @@ from kafka_sink.common import config as configuration
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
-from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader, PeekLimits, newest_records
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, FromTime, Start
 from kafka_sink.formats.column_format import FORMATS
 

@@ -30,7 +30,6 @@ from kafka_sink.formats.avro.parsing import json_of, linked, parse_schema
 from kafka_sink.formats.avro.reading import DatumReader
 from kafka_sink.formats.avro.schema import NULL, Array, AvroType, Fixed, Map, Primitive, Record, Union
 from kafka_sink.formats.avro.schema import Decimal as AvroDecimal
-from kafka_sink.formats.bounds import check_json
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import check_installed, pool_of
@@ -38,7 +37,7 @@ from kafka_sink.formats.protobuf.descriptors import linked as linked_protobuf
 from kafka_sink.formats.protobuf.parsing import message_names, parse_file
 from kafka_sink.formats.protobuf.parsing import parse_schema as parse_protobuf
 from kafka_sink.formats.protobuf.weighing import Scale
-from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import SchemaText, check_json
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.subjects import message_position, split_position, split_wire, wire_header
 from kafka_sink.ui.shown import SHOWN_CHARACTERS

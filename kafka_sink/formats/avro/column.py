@@ -21,12 +21,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.formats.avro.matching import PER_SECOND, writer_for
+from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import linked, parse_schema, without_comments
 from kafka_sink.formats.avro.schema import NAME, Record
-from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat
-from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.fields import Absent, is_list
+from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat, Format
+from kafka_sink.formats.errors import FormatError, check_unique, shown_type
+from kafka_sink.formats.fields import PER_SECOND, Absent, is_list
 from kafka_sink.formats.payloads import Check, FieldsEncoder, leaf_checks, refuse_moments
 from kafka_sink.formats.schema_text import SchemaText
 
@@ -112,21 +112,20 @@ class _Derivation:
 
     def _record(self, kind: pa.DataType, name: str, namespace: str, path: str) -> dict[str, Any]:
         inside = f"{namespace}.{name}" if namespace else name
-        fields: dict[str, Any] = {}
-        for each in kind:
-            place = f"{path}.{each.name}"
-            if not NAME.fullmatch(each.name):
+        check_unique([field.name for field in kind], path)
+        fields = []
+        for field in kind:
+            inner_path = f"{path}.{field.name}"
+            if not NAME.fullmatch(field.name):
                 raise FormatError(
-                    f"column '{place}' has a name that Avro does not allow: only letters, digits and _, and no digit "
-                    "first; rename it"
+                    f"column '{inner_path}' has a name that Avro does not allow: only letters, digits and _, and no "
+                    "digit first; rename it"
                 )
-            if each.name in fields:
-                raise FormatError(f"column '{path}' has two fields named '{each.name}'; rename one of them")
-            fields[each.name] = self._of_field(each, each.name, inside, place)
+            fields.append(self._field(field.name, self._of_field(field, field.name, inside, inner_path)))
         declared: dict[str, Any] = {"type": "record", "name": name}
         if namespace:
             declared["namespace"] = namespace
-        return {**declared, "fields": [self._field(each, of) for each, of in fields.items()]}
+        return {**declared, "fields": fields}
 
     def _field(self, name: str, declared: Any) -> dict[str, Any]:
         is_nullable = declared == "null" or (isinstance(declared, list) and "null" in declared)
@@ -141,7 +140,7 @@ class _Derivation:
         return ["null", declared] if self.has_defaults else [declared, "null"]
 
 
-class AvroFormat:
+class AvroFormat(Format):
     """Schemas are JSON texts."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
@@ -167,9 +166,6 @@ class AvroFormat:
     def record_name(self, form: ColumnFormat) -> str | None:
         schema = parse_schema(form.schema)
         return schema.name if isinstance(schema, Record) else None
-
-    def registered_schema(self, form: ColumnFormat) -> SchemaText:
-        return form.source or SchemaText(form.schema)
 
 
 def _check_of_rebase(rebase: str, kind: pa.DataType, path: str) -> Check | None:

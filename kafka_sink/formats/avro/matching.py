@@ -1,8 +1,8 @@
 """Finds for each column the place in an Avro schema and the writer; what does not fit is refused before any row.
 
 Called on the driver, and once per task. Columns and fields match by their names. As in spark-avro a field without a
-column must be nullable or have a default, and a column without a field is an error. A default is made a column of one
-row, so that it is written as columns are; it ignores logical types, because it is declared as the type below.
+column must be nullable or have a default, and a column without a field is an error. A default is encoded once, and
+ignores logical types, because it is declared as the type below.
 
 Source: apache/spark ``AvroSerializer.scala``; https://avro.apache.org/docs/1.12.0/specification/#schema-resolution,
 #schema-record (field default values).
@@ -10,14 +10,16 @@ Source: apache/spark ``AvroSerializer.scala``; https://avro.apache.org/docs/1.12
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from kafka_sink.columns.varint import encode_varint
-from kafka_sink.common.errors import RowSerializationError
+from kafka_sink.formats.avro import writers
 from kafka_sink.formats.avro.schema import (
     NO_DEFAULT,
     NULL,
@@ -32,39 +34,9 @@ from kafka_sink.formats.avro.schema import (
     RecordField,
     Union,
 )
-from kafka_sink.formats.avro.writers import (
-    MOST_DIGITS,
-    AlwaysNullWriter,
-    BooleanWriter,
-    BytesWriter,
-    ConstantWriter,
-    DecimalWriter,
-    EntriesWriter,
-    EnumWriter,
-    FixedWriter,
-    FloatWriter,
-    ItemsWriter,
-    NullableWriter,
-    NumberWriter,
-    OnlyBranchWriter,
-    RecordWriter,
-    RequiredWriter,
-)
 from kafka_sink.formats.errors import FormatError, check_names, shown_type
-from kafka_sink.formats.fields import is_bytes, is_list, is_text, joined
+from kafka_sink.formats.fields import PER_SECOND, is_bytes, is_list, is_text
 from kafka_sink.formats.payloads import NothingWriter, PieceWriter
-
-_ARROW: Final = {
-    "null": pa.null(),
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-}
-
 
 #: Defaults of records within one another are written out, and there may be exponentially many.
 MOST_VALUES: Final = 5_000
@@ -86,7 +58,6 @@ _NUMBERS: Final[Mapping[str, Mapping[pa.DataType, type[np.generic]]]] = {
 _MOST_DECIMAL_BYTES: Final = 512
 #: A default is written into each row.
 _MOST_DEFAULT_BYTES: Final = 1 << 16
-PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Which function of Spark makes numbers the type that they stand for: only the user knows their unit.
 _FROM_NUMBERS: Final[Mapping[str, str]] = {
     "date": "make it a date: date_from_unix_date(…)",
@@ -111,64 +82,55 @@ def _has_more(avro: AvroType, most: int) -> bool:
     return most < 0
 
 
-def _plain(avro: AvroType) -> AvroType:
-    """*avro* without logical types."""
-    match avro:
-        case Primitive():
-            return Primitive(avro.name)
-        case Decimal():
-            return Primitive("bytes") if avro.size is None else Fixed("decimal", avro.size)
-        case Array():
-            return Array(_plain(avro.items))
-        case Map():
-            return Map(_plain(avro.values))
-        case Union():
-            return Union(tuple(_plain(branch) for branch in avro.branches))
-        case Record():
-            return Record(
-                avro.name, tuple(RecordField(field.name, _plain(field.type), field.default) for field in avro.fields)
-            )
-        case _:
-            return avro
+def _encoded(avro: AvroType, value: Any) -> bytes:
+    """*value*, which is JSON, as *avro*; of a union as the first type that it is a value of.
+
+    :raises ValueError: if it is no value of the type, or (OverflowError) of more bits.
+    """
+    match avro, value:
+        case Array(), list():
+            return _block([_encoded(avro.items, item) for item in value])
+        case Map(), dict():
+            return _block([_with_length(key.encode()) + _encoded(avro.values, item) for key, item in value.items()])
+        case Record(), dict():
+            return b"".join(_encoded(field.type, value.get(field.name, field.default)) for field in avro.fields)
+        case Enum(), str() if value in avro.symbols:
+            return encode_varint(avro.symbols.index(value))
+        case Union(), _:
+            for index, branch in enumerate(avro.branches):
+                with suppress(ValueError, OverflowError):
+                    return encode_varint(index) + _encoded(branch, value)
+    return _encoded_leaf(avro, value)
 
 
-def _arrow(avro: AvroType) -> pa.DataType:
-    match avro:
-        case Primitive():
-            return _ARROW[avro.name]
-        case Array():
-            return pa.list_(_arrow(avro.items))
-        case Map():
-            return pa.map_(pa.string(), _arrow(avro.values))
-        case Record():
-            return pa.struct([(field.name, _arrow(field.type)) for field in avro.fields])
-        case Union():
-            return _arrow(avro.others[0]) if avro.others else pa.null()
-        case Enum():
-            return pa.string()
-        case _:
-            return pa.binary()
+def _encoded_leaf(avro: AvroType, value: Any) -> bytes:
+    """Logical types do not count: bytes and decimals are declared as text."""
+    match avro, value:
+        case Primitive("null"), None:
+            return b""
+        case Primitive("boolean"), bool():
+            return bytes([value])
+        case Primitive("int" | "long" as name), int() if not isinstance(value, bool):
+            bits = 31 if name == "int" else 63
+            if -(1 << bits) <= value < 1 << bits:
+                return encode_varint(value)
+        case Primitive("float" | "double" as name), int() | float() if not isinstance(value, bool):
+            return struct.pack("<f" if name == "float" else "<d", value)
+        case Primitive("string"), str():
+            return _with_length(value.encode())
+        case ((Primitive("bytes") | Decimal(size=None)), str()):
+            return _with_length(value.encode("latin-1"))
+        case ((Fixed() | Decimal()), str()) if len(value) == avro.size:
+            return value.encode("latin-1")
+    raise ValueError
 
 
-def _value(avro: AvroType, declared: Any) -> Any:
-    """*declared*, which is JSON, as Arrow takes it: bytes are declared as text."""
-    match avro:
-        case Primitive(name="bytes") | Fixed():
-            return declared.encode("latin-1")
-        case Array():
-            return [_value(avro.items, each) for each in declared]
-        case Map():
-            return [(name, _value(avro.values, each)) for name, each in declared.items()]
-        case Record():
-            return {field.name: _value(field.type, _of_field(field, declared)) for field in avro.fields}
-        case Union():
-            return None if declared is None else _value(avro.others[0], declared)
-        case _:
-            return declared
+def _with_length(data: bytes) -> bytes:
+    return encode_varint(len(data)) + data
 
 
-def _of_field(field: RecordField, declared: Any) -> Any:
-    return declared[field.name] if field.name in declared or field.default is NO_DEFAULT else field.default
+def _block(items: list[bytes]) -> bytes:
+    return (encode_varint(len(items)) + b"".join(items) if items else b"") + b"\0"
 
 
 def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
@@ -182,7 +144,7 @@ def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
         if not pa.types.is_null(kind):
             raise _mismatch(avro, kind, path, "drop the column, or change the schema")
         return NothingWriter()
-    return RequiredWriter(path, _value_writer(avro, kind, path))
+    return writers.RequiredWriter(path, _value_writer(avro, kind, path))
 
 
 def _union_writer(avro: Union, kind: pa.DataType, path: str) -> PieceWriter:
@@ -190,12 +152,12 @@ def _union_writer(avro: Union, kind: pa.DataType, path: str) -> PieceWriter:
     if null_index is not None and (pa.types.is_null(kind) or not avro.others):
         if not pa.types.is_null(kind):
             raise _mismatch(avro, kind, path, "drop the column, or change the schema")
-        return AlwaysNullWriter(null_index)
+        return writers.ConstantWriter(encode_varint(null_index))
     if len(avro.others) > 1:
         raise _mismatch(avro, kind, path, "only unions of null and one other type are written: change the schema")
     if null_index is None:
-        return OnlyBranchWriter(writer_for(avro.others[0], kind, path))
-    return NullableWriter(_value_writer(avro.others[0], kind, path), null_index)
+        return writers.OnlyBranchWriter(writer_for(avro.others[0], kind, path))
+    return writers.NullableWriter(_value_writer(avro.others[0], kind, path), null_index)
 
 
 def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
@@ -204,21 +166,23 @@ def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
         case Record():
             return _record_writer(avro, kind, path)
         case Array() if is_list(kind):
-            return ItemsWriter(writer_for(avro.items, kind.value_type, f"{path}[]"))
+            return writers.ItemsWriter(writer_for(avro.items, kind.value_type, f"{path}[]"))
         case Map() if pa.types.is_map(kind) and is_text(kind.key_type):
-            key = RequiredWriter(f"{path}{{key}}", BytesWriter(f"{path}{{key}}"))
-            return ItemsWriter(EntriesWriter(key, writer_for(avro.values, kind.item_type, f"{path}{{}}")))
+            key = writers.RequiredWriter(f"{path}{{key}}", writers.BytesWriter(f"{path}{{key}}"))
+            return writers.ItemsWriter(
+                writers.EntriesWriter(key, writer_for(avro.values, kind.item_type, f"{path}{{}}"))
+            )
         case Decimal() if pa.types.is_decimal128(kind):
             if kind.scale > avro.scale:
                 raise _mismatch(avro, kind, path, f"round it: cast('decimal({avro.precision},{avro.scale})')")
-            if avro.scale > MOST_DIGITS or (avro.size or 0) > _MOST_DECIMAL_BYTES:
-                remedy = f"a scale is at most {MOST_DIGITS} and a fixed {_MOST_DECIMAL_BYTES} bytes: change the schema"
-                raise _mismatch(avro, kind, path, remedy)
-            return DecimalWriter(path, avro)
+            if avro.scale > writers.MOST_DIGITS or (avro.size or 0) > _MOST_DECIMAL_BYTES:
+                limits = f"a scale is at most {writers.MOST_DIGITS} and a fixed {_MOST_DECIMAL_BYTES} bytes"
+                raise _mismatch(avro, kind, path, f"{limits}: change the schema")
+            return writers.DecimalWriter(path, avro)
         case Fixed() if is_bytes(kind):
-            return FixedWriter(path, avro.size)
+            return writers.FixedWriter(path, avro.size)
         case Enum() if is_text(kind):
-            return EnumWriter(path, avro.symbols)
+            return writers.EnumWriter(path, avro.symbols)
         case Primitive():
             return _primitive_writer(avro, kind, path)
     raise _mismatch(avro, kind, path, "cast the column, or change the schema")
@@ -229,22 +193,22 @@ def _record_writer(avro: Record, kind: pa.DataType, path: str) -> PieceWriter:
         raise _mismatch(avro, kind, path, "make it a struct: struct('*')")
     names = [field.name for field in kind]
     check_names(names, [field.name for field in avro.fields], avro, path)
-    columns, writers = [], []
+    columns, field_writers = [], []
     for field in avro.fields:
-        place = f"{path}.{field.name}"
+        inner = f"{path}.{field.name}"
         index = names.index(field.name) if field.name in names else None
         columns.append(index)
-        writers.append(
-            _writer_without_column(field, place) if index is None else writer_for(field.type, kind[index].type, place)
+        field_writers.append(
+            _writer_without_column(field, inner) if index is None else writer_for(field.type, kind[index].type, inner)
         )
-    return RecordWriter(tuple(columns), tuple(writers))
+    return writers.RecordWriter(tuple(columns), tuple(field_writers))
 
 
 def _writer_without_column(field: RecordField, path: str) -> PieceWriter:
     if field.default is not NO_DEFAULT:
-        return ConstantWriter(_default_bytes(field, path))
+        return writers.ConstantWriter(_default_bytes(field, path))
     if isinstance(field.type, Union) and NULL in field.type.branches:
-        return AlwaysNullWriter(field.type.branches.index(NULL))
+        return writers.ConstantWriter(encode_varint(field.type.branches.index(NULL)))
     raise FormatError(
         f"column '{path}' is missing: the schema's field '{field.name}' ({field.type}) has no default and may not be "
         "null; add the column, or a default to the schema"
@@ -252,52 +216,42 @@ def _writer_without_column(field: RecordField, path: str) -> PieceWriter:
 
 
 def _default_bytes(field: RecordField, path: str) -> bytes:
-    """The default of *field* as it is written: a union's is of the first of its types that it is a value of."""
     branches = field.type.branches if isinstance(field.type, Union) else (field.type,)
-    if any(_has_more(each, MOST_VALUES) for each in branches):
+    if any(_has_more(branch, MOST_VALUES) for branch in branches):
         raise FormatError(
             f"column '{path}' is missing, and the default of the schema's field has more than {MOST_VALUES} values "
             "with all named types expanded; add the column, or change the schema"
         )
-    problem = (
-        f"column '{path}' is missing, and the default {repr(field.default)[:_SHOWN]} of the schema's field is no "
-        f"{_plain(field.type)}; correct the schema, or add the column"
-    )
-    for index, branch in enumerate(map(_plain, branches)):
-        if isinstance(field.default, bool) != (branch == Primitive("boolean")):
-            continue
-        try:
-            array = pa.array([_value(branch, field.default)], _arrow(branch))
-            data = bytes(joined(writer_for(branch, array.type, path).pieces(array, None), 1)[0])
-        except RowSerializationError as error:
-            problem = f"the default of the schema's field '{field.name}' {error.problem}"
-            continue
-        except (pa.ArrowException, TypeError, ValueError, LookupError, AttributeError, OverflowError):
-            continue
-        if len(data) > _MOST_DEFAULT_BYTES:
-            raise FormatError(
-                f"column '{path}' is missing, and the default of the schema's field has {len(data)} bytes, more than "
-                f"{_MOST_DEFAULT_BYTES}; add the column, or change the schema"
-            )
-        return (encode_varint(index) if isinstance(field.type, Union) else b"") + data
-    raise FormatError(problem)
+    try:
+        data = _encoded(field.type, field.default)
+    except (ValueError, OverflowError):
+        raise FormatError(
+            f"column '{path}' is missing, and the default {repr(field.default)[:_SHOWN]} of the schema's field is no "
+            f"{field.type}; correct the schema, or add the column"
+        ) from None
+    if len(data) > _MOST_DEFAULT_BYTES:
+        raise FormatError(
+            f"column '{path}' is missing, and the default of the schema's field has {len(data)} bytes, more than "
+            f"{_MOST_DEFAULT_BYTES}; add the column, or change the schema"
+        )
+    return data
 
 
 def _primitive_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:
     if avro.logical is None and kind in _NUMBERS.get(avro.name, {}):
         stored = _NUMBERS[avro.name][kind]
         if avro.name in ("int", "long"):
-            return NumberWriter(path, stored)
-        return FloatWriter(stored, np.float32 if avro.name == "float" else np.float64)
+            return writers.NumberWriter(path, stored)
+        return writers.FloatWriter(stored, np.float32 if avro.name == "float" else np.float64)
     match avro.name:
         case "boolean" if pa.types.is_boolean(kind):
-            return BooleanWriter()
+            return writers.BooleanWriter()
         case "string" if is_text(kind):
-            return BytesWriter(path)
+            return writers.BytesWriter(path)
         case "bytes" if is_text(kind) or is_bytes(kind):
-            return BytesWriter(path)
+            return writers.BytesWriter(path)
         case "int" if pa.types.is_date32(kind) and avro.logical in (None, "date"):
-            return NumberWriter(path, np.int32)
+            return writers.NumberWriter(path, np.int32)
         case "int" | "long":
             return _time_writer(avro, kind, path)
     raise _mismatch(avro, kind, path, "cast the column, or change the schema")
@@ -320,7 +274,7 @@ def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:
         made = _FROM_NUMBERS.get(logical) if pa.types.is_integer(kind) else None
         raise _mismatch(avro, kind, path, f"{made or 'cast the column'}, or change the schema")
     have, want = PER_SECOND[kind.unit], PER_SECOND[unit]
-    return NumberWriter(path, stored, max(want // have, 1), max(have // want, 1))
+    return writers.NumberWriter(path, stored, max(want // have, 1), max(have // want, 1))
 
 
 def _mismatch(avro: AvroType, kind: pa.DataType, path: str, remedy: str) -> FormatError:

@@ -2,7 +2,7 @@
 declaring each type where it is used first. Called on the driver and once per task; it reads no rows.
 
 A schema comes from a registry, or from whoever wrote a record, so it is not trusted: see
-:mod:`kafka_sink.formats.bounds`.
+:mod:`kafka_sink.formats.schema_text`.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#schema-declaration,
 https://avro.apache.org/docs/1.12.0/specification/#names.
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from kafka_sink.common.text import words
 from kafka_sink.formats.avro.schema import (
     NAME,
     NO_DEFAULT,
@@ -33,9 +34,8 @@ from kafka_sink.formats.avro.schema import (
     TypeReference,
     Union,
 )
-from kafka_sink.formats.bounds import MOST_DEPTH, check_size, schema_json
 from kafka_sink.formats.errors import FormatError, schema_boundary, shown
-from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import MOST_DEPTH, SchemaText, check_size, schema_json
 from kafka_sink.formats.schema_text import without_comments as text_without_comments
 
 #: A row has at most so many values below one another and side by side: names stand for all that they declare.
@@ -45,40 +45,28 @@ MOST_FIXED_BYTES: Final = 1 << 20
 #: Arrow's decimals have at most 76 digits, and Spark's 38.
 MOST_PRECISION: Final = 1_000
 
+NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+#: The types that contain another one, and where that stands.
+PART: Final = {"array": "items", "map": "values"}
 #: The logical types that are known of each type. Others are ignored, as Avro demands.
-_LOGICAL: Final[Mapping[str, frozenset[str]]] = {
-    "int": frozenset({"date", "time-millis"}),
-    "long": frozenset(
-        {
-            "time-micros",
-            "timestamp-millis",
-            "timestamp-micros",
-            "timestamp-nanos",
-            "local-timestamp-millis",
-            "local-timestamp-micros",
-            "local-timestamp-nanos",
-        }
-    ),
+_LOGICAL: Final[Mapping[str, Sequence[str]]] = {
+    "int": ("date", "time-millis"),
+    "long": words("""
+        time-micros timestamp-millis timestamp-micros timestamp-nanos local-timestamp-millis local-timestamp-micros
+        local-timestamp-nanos
+    """),
 }
 
 
-def parse_schema(text: str) -> AvroType:
+@schema_boundary("Avro schema")
+def parse_schema(text: str, *, is_read: bool = False) -> AvroType:
     """The type that the JSON *text* declares; a bare name of a primitive type is accepted without its quotes.
 
+    :param is_read: data are read by it and no column is written, so it may refer to itself.
     :raises FormatError: if it is no valid schema, one that refers to itself, or one beyond the bounds; the text says
         where.
     """
-    return _parsed(text, _Parser())
-
-
-def parse_to_read(text: str) -> AvroType:
-    """As :func:`parse_schema`, of a schema that may refer to itself, and that stands for no column."""
-    return _parsed(text, _Parser(is_read=True))
-
-
-@schema_boundary("Avro schema")
-def _parsed(text: str, parser: _Parser) -> AvroType:
-    return parser.type(json_of(text), "", "the schema")
+    return _Parser(is_read).type(json_of(text), "", "the schema")
 
 
 def json_of(text: str) -> Any:
@@ -98,7 +86,7 @@ def json_of(text: str) -> Any:
 class _Parser:
     """The named types of one schema; None stands for one whose declaration has not ended."""
 
-    def __init__(self, *, is_read: bool = False) -> None:
+    def __init__(self, is_read: bool) -> None:
         self._named: dict[str, AvroType | None] = {}
         self._is_read = is_read
         # How many types a row has with all names written out, and of them those of each name.
@@ -106,12 +94,12 @@ class _Parser:
         self._counts: dict[str, int] = {}
         self._depth = 0
 
-    def type(self, declared: Any, namespace: str, place: str) -> AvroType:
+    def type(self, declared: Any, namespace: str, location: str) -> AvroType:
         """:raises FormatError: see :func:`parse_schema`."""
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise FormatError(f"the Avro schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
-        parsed = self._type(declared, namespace, place)
+        parsed = self._type(declared, namespace, location)
         self._depth -= 1
         self._counted(1)
         return parsed
@@ -123,41 +111,41 @@ class _Parser:
                 f"a row of the Avro schema has more than {MOST_TYPES} values, with all named types expanded; correct it"
             )
 
-    def _type(self, declared: Any, namespace: str, place: str) -> AvroType:
+    def _type(self, declared: Any, namespace: str, location: str) -> AvroType:
         if isinstance(declared, str):
-            return self._by_name(declared, namespace, place)
+            return self._by_name(declared, namespace, location)
         if isinstance(declared, list):
-            return self._union(declared, namespace, place)
+            return self._union(declared, namespace, location)
         if not isinstance(declared, dict) or "type" not in declared:
-            raise FormatError(f"{place} is {shown(declared)}, expected a type of Avro: a name, an object or a list")
+            raise FormatError(f"{location} is {shown(declared)}, expected a type of Avro: a name, an object or a list")
         kind = declared["type"]
         if isinstance(kind, dict | list):
-            return self.type(kind, namespace, place)
+            return self.type(kind, namespace, location)
         if not isinstance(kind, str):
-            raise FormatError(f"{place} has the type {shown(kind)}, expected a name")
-        return self._declared(kind, declared, namespace, place)
+            raise FormatError(f"{location} has the type {shown(kind)}, expected a name")
+        return self._declared(kind, declared, namespace, location)
 
-    def _declared(self, kind: str, declared: Mapping[str, Any], namespace: str, place: str) -> AvroType:
+    def _declared(self, kind: str, declared: Mapping[str, Any], namespace: str, location: str) -> AvroType:
         match kind:
             case "record" | "error":
-                return self._record(declared, namespace, place)
+                return self._record(declared, namespace, location)
             case "enum":
-                return self._enum(declared, namespace, place)
+                return self._enum(declared, namespace, location)
             case "fixed":
-                return self._fixed(declared, namespace, place)
+                return self._fixed(declared, namespace, location)
             case "array":
-                return Array(self.type(declared.get("items"), namespace, f"{place}[]"))
+                return Array(self.type(declared.get("items"), namespace, f"{location}[]"))
             case "map":
-                return Map(self.type(declared.get("values"), namespace, f"{place}{{}}"))
+                return Map(self.type(declared.get("values"), namespace, f"{location}{{}}"))
             case "bytes" if (decimal := _decimal(declared, None)) is not None:
                 return decimal
         if kind not in PRIMITIVES:
-            return self._by_name(kind, namespace, place)
+            return self._by_name(kind, namespace, location)
         logical = declared.get("logicalType")
-        known = isinstance(logical, str) and logical in _LOGICAL.get(kind, ())
-        return Primitive(kind, logical if known else None)
+        is_known = isinstance(logical, str) and logical in _LOGICAL.get(kind, ())
+        return Primitive(kind, logical if is_known else None)
 
-    def _by_name(self, name: str, namespace: str, place: str) -> AvroType:
+    def _by_name(self, name: str, namespace: str, location: str) -> AvroType:
         if name in PRIMITIVES:
             return Primitive(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
@@ -167,81 +155,84 @@ class _Parser:
                 if named_type is None and self._is_read:
                     return TypeReference(candidate)
                 if named_type is None:
-                    raise FormatError(f"{place} refers to {candidate}, which contains it; a row cannot contain itself")
+                    raise FormatError(
+                        f"{location} refers to {candidate}, which contains it; a row cannot contain itself"
+                    )
                 self._counted(self._counts[candidate])
                 return named_type
-        raise FormatError(f"{place} has the unknown type {shown(name)}; declare it where it is used first")
+        raise FormatError(f"{location} has the unknown type {shown(name)}; declare it where it is used first")
 
-    def _union(self, declared: list[Any], namespace: str, place: str) -> Union:
-        branches = tuple(self.type(branch, namespace, place) for branch in declared)
+    def _union(self, declared: list[Any], namespace: str, location: str) -> Union:
+        branches = tuple(self.type(branch, namespace, location) for branch in declared)
         if not branches:
-            raise FormatError(f"{place} is a union without types")
+            raise FormatError(f"{location} is a union without types")
         if any(isinstance(branch, Union) for branch in branches):
-            raise FormatError(f"{place} is a union within a union; write its types into the outer one")
-        kinds = Counter(_kind_in_union(branch) for branch in branches)
+            raise FormatError(f"{location} is a union within a union; write its types into the outer one")
+        # Each named type may be there once, and of the others each kind.
+        kinds = Counter(getattr(branch, "name", None) or str(branch) for branch in branches)
         twice = next((kind for kind, count in kinds.items() if count > 1), None)
         if twice is not None:
-            raise FormatError(f"{place} is a union that has {twice} twice")
+            raise FormatError(f"{location} is a union that has {twice} twice")
         return Union(branches)
 
-    def _begin(self, declared: Mapping[str, Any], namespace: str, place: str) -> tuple[str, str]:
+    def _begin(self, declared: Mapping[str, Any], namespace: str, location: str) -> tuple[str, str]:
         """Note a named type; its full name and its namespace."""
         name = declared.get("name")
         if not isinstance(name, str) or not all(NAME.fullmatch(part) for part in name.split(".")):
             raise FormatError(
-                f"{place} has the name {shown(name)}; Avro allows letters, digits and _, and no digit first"
+                f"{location} has the name {shown(name)}; Avro allows letters, digits and _, and no digit first"
             )
         if "." in name:
             full = name
         else:
             inside = declared.get("namespace", namespace)
             if not isinstance(inside, str | None):
-                raise FormatError(f"{place} has the namespace {shown(inside)}, expected names with dots between")
+                raise FormatError(f"{location} has the namespace {shown(inside)}, expected names with dots between")
             full = f"{inside}.{name}" if inside else name
         if full in self._named:
-            raise FormatError(f"{place} declares {full} a second time; refer to it by its name")
+            raise FormatError(f"{location} declares {full} a second time; refer to it by its name")
         self._named[full] = None
         return full, full.rpartition(".")[0]
 
-    def _record(self, declared: Mapping[str, Any], namespace: str, place: str) -> Record:
-        full, inside = self._begin(declared, namespace, place)
+    def _record(self, declared: Mapping[str, Any], namespace: str, location: str) -> Record:
+        full, inside = self._begin(declared, namespace, location)
         listed = declared.get("fields")
         if not isinstance(listed, list):
-            raise FormatError(f"{place} (record {full}) has no list of fields")
+            raise FormatError(f"{location} (record {full}) has no list of fields")
         fields: dict[str, RecordField] = {}
         before = self._count
-        for each in listed:
-            name = each.get("name") if isinstance(each, dict) else None
+        for field in listed:
+            name = field.get("name") if isinstance(field, dict) else None
             if not isinstance(name, str) or not NAME.fullmatch(name) or name in fields:
                 raise FormatError(
-                    f"record {full} has the field {shown(each)}; a field needs a name of its own, of letters, digits "
+                    f"record {full} has the field {shown(field)}; a field needs a name of its own, of letters, digits "
                     "and _, and no digit first"
                 )
-            kind = self.type(each.get("type"), inside, f"field {name} of record {full}")
-            fields[name] = RecordField(name, kind, each.get("default", NO_DEFAULT))
+            kind = self.type(field.get("type"), inside, f"field {name} of record {full}")
+            fields[name] = RecordField(name, kind, field.get("default", NO_DEFAULT))
         record = Record(full, tuple(fields.values()))
         self._named[full], self._counts[full] = record, self._count - before
         return record
 
-    def _enum(self, declared: Mapping[str, Any], namespace: str, place: str) -> Enum:
-        full, _ = self._begin(declared, namespace, place)
+    def _enum(self, declared: Mapping[str, Any], namespace: str, location: str) -> Enum:
+        full, _ = self._begin(declared, namespace, location)
         symbols = declared.get("symbols")
         if (
             not isinstance(symbols, list)
             or not all(isinstance(symbol, str) and NAME.fullmatch(symbol) for symbol in symbols)
             or len(set(symbols)) != len(symbols)
         ):
-            raise FormatError(f"{place} (enum {full}) has the symbols {shown(symbols)}, expected names, each once")
+            raise FormatError(f"{location} (enum {full}) has the symbols {shown(symbols)}, expected names, each once")
         enum = Enum(full, tuple(symbols))
         self._named[full], self._counts[full] = enum, 0
         return enum
 
-    def _fixed(self, declared: Mapping[str, Any], namespace: str, place: str) -> Fixed | Decimal:
-        full, _ = self._begin(declared, namespace, place)
+    def _fixed(self, declared: Mapping[str, Any], namespace: str, location: str) -> Fixed | Decimal:
+        full, _ = self._begin(declared, namespace, location)
         size = declared.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST_FIXED_BYTES:
             raise FormatError(
-                f"{place} (fixed {full}) has the size {shown(size)}, expected a number of bytes up to "
+                f"{location} (fixed {full}) has the size {shown(size)}, expected a number of bytes up to "
                 f"{MOST_FIXED_BYTES}"
             )
         parsed = _decimal(declared, size) or Fixed(full, size)
@@ -266,37 +257,16 @@ def _decimal(declared: Mapping[str, Any], size: int | None) -> Decimal | None:
     return Decimal(precision, scale, size)
 
 
-def _kind_in_union(branch: AvroType) -> str:
-    """The key of a type in a union, which may be there only once: every named type, and of the others each kind."""
-    match branch:
-        case Record() | Enum() | Fixed():
-            return branch.name
-        case Primitive():
-            return branch.name
-        case _:
-            return str(branch)
-
-
-_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-
-
-class Names(NamedTuple):
-    """The types that a schema declares, the outermost first, and those that it uses: of each name the full names that
-    it may stand for."""
-
-    declared: tuple[str, ...]
-    used: tuple[tuple[str, ...], ...]
-
-
-def names_of(text: str) -> Names:
-    """The names in the schema *text*.
+def names_of(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The full names of the types that the schema *text* declares, the outermost first; and of each name that it uses
+    the full names that it may stand for.
 
     :raises FormatError: if it is no JSON, or nested too deep.
     """
-    places = list(_places(json_of(text), "", 0))
-    declared = [_full_name(each.type, each.namespace) for each in places if isinstance(each.type, Mapping)]
-    used = [_meanings(place.type, place.namespace) for place in places if isinstance(place.type, str)]
-    return Names(tuple(declared), tuple(used))
+    named_types = list(_named_types(json_of(text), "", 0))
+    declared = [_full_name(named.type, named.namespace) for named in named_types if isinstance(named.type, Mapping)]
+    used = [_meanings(named.type, named.namespace) for named in named_types if isinstance(named.type, str)]
+    return tuple(declared), tuple(used)
 
 
 def without_comments(schema: SchemaText) -> SchemaText:
@@ -319,47 +289,43 @@ def linked(schema: SchemaText) -> str:
     return json.dumps(_Linker(others).written(json_of(schema.text), "", is_own=True), ensure_ascii=False)
 
 
-class _Place(NamedTuple):
+class _NamedType(NamedTuple):
     """A named type that is declared (an object), or the name of one that is used, within *namespace*."""
 
     type: Any
     namespace: str
 
 
-def _places(declared: Any, namespace: str, depth: int) -> Iterator[_Place]:
+def _named_types(declared: Any, namespace: str, depth: int) -> Iterator[_NamedType]:
     if depth > MOST_DEPTH:
         raise FormatError(f"the Avro schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
     parts: Sequence[Any] = ()
     if isinstance(declared, str):
         if declared not in PRIMITIVES:
-            yield _Place(declared, namespace)
+            yield _NamedType(declared, namespace)
     elif isinstance(declared, list):
         parts = declared
     elif isinstance(declared, dict):
         kind = declared.get("type")
-        if isinstance(kind, str) and kind in _NAMED:
-            yield _Place(declared, namespace)
+        if isinstance(kind, str) and kind in NAMED:
+            yield _NamedType(declared, namespace)
             namespace = _full_name(declared, namespace).rpartition(".")[0]
             parts = [field.get("type") for field in _fields(declared) if isinstance(field, dict)]
         else:
-            parts = [declared.get(_PART.get(kind, "type") if isinstance(kind, str) else "type")]
+            parts = [declared.get(PART.get(kind, "type") if isinstance(kind, str) else "type")]
     for part in parts:
-        yield from _places(part, namespace, depth + 1)
-
-
-#: Where the type within another one stands.
-_PART: Final = {"array": "items", "map": "values"}
+        yield from _named_types(part, namespace, depth + 1)
 
 
 class _Linker:
     """Writes types, and those of *others* where they are used first."""
 
     def __init__(self, others: Mapping[str, str]) -> None:
-        self._others: dict[str, _Place] = {}
+        self._others: dict[str, _NamedType] = {}
         for text in others.values():
-            for place in _places(json_of(text), "", 0):
-                if isinstance(place.type, dict):
-                    self._others.setdefault(_full_name(place.type, place.namespace), place)
+            for named in _named_types(json_of(text), "", 0):
+                if isinstance(named.type, dict):
+                    self._others.setdefault(_full_name(named.type, named.namespace), named)
         self._written: set[str] = set()
         self._depth = 0
 
@@ -376,13 +342,13 @@ class _Linker:
         if isinstance(declared, str):
             return self._by_name(declared, namespace)
         if isinstance(declared, list):
-            return [self.written(each, namespace, is_own=is_own) for each in declared]
+            return [self.written(branch, namespace, is_own=is_own) for branch in declared]
         if not isinstance(declared, dict):
             return declared
         kind = declared.get("type")
-        if isinstance(kind, str) and kind in _NAMED:
+        if isinstance(kind, str) and kind in NAMED:
             return self._declared(declared, namespace, is_own)
-        part = _PART.get(kind, "type") if isinstance(kind, str) else "type"
+        part = PART.get(kind, "type") if isinstance(kind, str) else "type"
         if part not in declared:
             return declared
         return {**declared, part: self.written(declared[part], namespace, is_own=is_own)}
@@ -392,8 +358,8 @@ class _Linker:
             if full in self._written:
                 return full
             if full in self._others:
-                place = self._others[full]
-                return self.written(place.type, place.namespace, is_own=False)
+                named = self._others[full]
+                return self.written(named.type, named.namespace, is_own=False)
         return name
 
     def _declared(self, declared: dict[str, Any], namespace: str, is_own: bool) -> Any:

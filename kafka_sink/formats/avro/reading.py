@@ -1,8 +1,8 @@
 """Reads one datum of Avro as the text of JSON, whatever its bytes and its schema ask for.
 
 For people who look at records: any thread, one datum at a time. Nothing is built of what a datum claims to be: its text
-is made piece by piece, from a stack of its own, so that neither a schema that contains itself nor a count of 2⁴⁰ items
-without bytes costs more than the text that somebody takes.
+is made piece by piece, as it is taken, so that neither a schema that contains itself nor a count of 2⁴⁰ items without
+bytes costs more than the text that somebody takes.
 
 Bytes are ``{"base64": "…"}``, as in the rest of the lines; decimals, dates, times and timestamps are texts, and so are
 numbers that JSON does not have. A date or time that the calendar does not have is its number.
@@ -17,8 +17,7 @@ import base64
 import decimal
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias
@@ -26,7 +25,7 @@ from typing import Final, TypeAlias
 from kafka_sink.columns.varint import read_varlong
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.text import json_text
-from kafka_sink.formats.avro.parsing import parse_to_read
+from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.avro.schema import (
     Array,
     AvroType,
@@ -39,7 +38,7 @@ from kafka_sink.formats.avro.schema import (
     TypeReference,
     Union,
 )
-from kafka_sink.formats.bounds import MOST_DEPTH
+from kafka_sink.formats.schema_text import MOST_DEPTH
 
 #: Python makes no text of more digits.
 _MOST_DECIMAL_BYTES: Final = 1_024
@@ -79,43 +78,8 @@ class _Bytes:
 
 
 _Leaf: TypeAlias = Callable[[_Bytes], str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """The steps by which a record is read, the last first."""
-
-    steps: tuple[_Step, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Union:
-    branches: tuple[_Step, ...]
-
-
-@dataclass(slots=True)
-class _Items:
-    """The items of an array, or with *is_map* of a map; *left* ones are left of the block."""
-
-    item: _Step
-    is_map: bool
-    left: int = 0
-    separator: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Compound:
-    """An array, or a map."""
-
-    item: _Step
-    is_map: bool
-
-
-class _End(str):
-    """The text that ends a record, an array or a map."""
-
-
-_Step: TypeAlias = str | _Leaf | _Record | _Union | _Compound | _Items | TypeReference
+#: The pieces of a value that stands within so many others.
+_Reader: TypeAlias = Callable[[_Bytes, int], Iterable[str]]
 
 
 class DatumReader:
@@ -125,8 +89,8 @@ class DatumReader:
     """
 
     def __init__(self, schema: str) -> None:
-        self._records: dict[str, _Step] = {}
-        self._root = self._step(parse_to_read(schema))
+        self._records: dict[str, _Reader] = {}
+        self._root = self._reader(parse_schema(schema, is_read=True))
 
     def pieces(self, data: bytes) -> Iterator[str]:
         """The JSON of the datum in *data*, in pieces that are as large as their bytes.
@@ -134,76 +98,68 @@ class DatumReader:
         :raises CorruptRecordError: if *data* is no datum of the schema, or one that is nested too deeply.
         """
         source = _Bytes(data)
-        waiting: list[_Step] = [self._root]
-        depth = 0
-        while waiting:
-            step = waiting.pop()
-            if isinstance(step, str):
-                depth -= isinstance(step, _End)
-                yield step
-            elif isinstance(step, _Items):
-                yield from _next_item(step, source, waiting)
-            elif isinstance(step, _Union):
-                waiting.append(step.branches[_index(source, len(step.branches))])
-            elif isinstance(step, TypeReference):
-                waiting.append(self._records[step.name])
-            elif isinstance(step, _Record | _Compound):
-                depth += 1
-                if depth > MOST_DEPTH:
-                    raise CorruptRecordError(f"it is nested more than {MOST_DEPTH} levels deep")
-                if isinstance(step, _Record):
-                    waiting += step.steps
-                else:
-                    waiting += [_End("}" if step.is_map else "]"), _Items(step.item, step.is_map)]
-                    yield "{" if step.is_map else "["
-            else:
-                yield step(source)
+        yield from self._root(source, 0)
         if not source.is_at_end:
             raise CorruptRecordError("bytes follow it")
 
-    def _step(self, avro: AvroType) -> _Step:
+    def _reader(self, avro: AvroType) -> _Reader:
         match avro:
             case Record():
                 return self._record(avro)
+            case TypeReference():
+                # Its record has a reader only when all its fields have.
+                return lambda source, depth: self._records[avro.name](source, depth)  # noqa: PLW0108
             case Union():
-                return _Union(tuple(map(self._step, avro.branches)))
+                branches = tuple(map(self._reader, avro.branches))
+                return lambda source, depth: branches[_index(source, len(branches))](source, depth)
             case Array():
-                return _Compound(self._step(avro.items), is_map=False)
+                return partial(_items, self._reader(avro.items), False)
             case Map():
-                return _Compound(self._step(avro.values), is_map=True)
+                return partial(_items, self._reader(avro.values), True)
             case Enum():
-                return partial(_symbol, tuple(map(json_text, avro.symbols)))
+                leaf: _Leaf = partial(_symbol, tuple(map(json_text, avro.symbols)))
             case Decimal():
-                return partial(_decimal, avro.scale, avro.size)
+                leaf = partial(_decimal, avro.scale, avro.size)
             case Fixed():
-                return partial(_fixed, avro.size)
+                leaf = partial(_fixed, avro.size)
             case Primitive():
-                return _LOGICAL.get(avro.logical or "") or _PRIMITIVES[avro.name]
-        return avro
+                leaf = _LOGICAL.get(avro.logical or "") or _PRIMITIVES[avro.name]
+        return lambda source, depth: (leaf(source),)
 
-    def _record(self, record: Record) -> _Step:
+    def _record(self, record: Record) -> _Reader:
         if record.name not in self._records:
-            steps: list[_Step] = []
-            for field in record.fields:
-                steps += [f"{', ' if steps else '{'}{json_text(field.name)}: ", self._step(field.type)]
-            steps += [_End("}") if steps else _End("{}")]
-            self._records[record.name] = _Record(tuple(reversed(steps)))
+            names = [f"{', ' if index else '{'}{json_text(field.name)}: " for index, field in enumerate(record.fields)]
+            fields = [self._reader(field.type) for field in record.fields]
+            self._records[record.name] = partial(_fields, list(zip(names, fields, strict=True)))
         return self._records[record.name]
 
 
-def _next_item(items: _Items, source: _Bytes, waiting: list[_Step]) -> Iterator[str]:
-    if not items.left:
-        items.left = source.long()
-        if items.left < 0:
+def _check_depth(depth: int) -> None:
+    if depth >= MOST_DEPTH:
+        raise CorruptRecordError(f"it is nested more than {MOST_DEPTH} levels deep")
+
+
+def _fields(fields: Sequence[tuple[str, _Reader]], source: _Bytes, depth: int) -> Iterator[str]:
+    _check_depth(depth)
+    for name, read in fields:
+        yield name
+        yield from read(source, depth + 1)
+    yield "}" if fields else "{}"
+
+
+def _items(read: _Reader, is_map: bool, source: _Bytes, depth: int) -> Iterator[str]:
+    _check_depth(depth)
+    yield "{" if is_map else "["
+    separator = ""
+    while count := source.long():
+        if count < 0:
             # The bytes of the block follow, so that it can be skipped.
-            items.left = -items.left
             source.long()
-        if not items.left:
-            return
-    items.left -= 1
-    waiting += [items, items.item]
-    yield f"{items.separator}{json_text(source.text())}: " if items.is_map else items.separator
-    items.separator = ", "
+        for _ in range(abs(count)):
+            yield f"{separator}{json_text(source.text())}: " if is_map else separator
+            yield from read(source, depth + 1)
+            separator = ", "
+    yield "}" if is_map else "]"
 
 
 def _index(source: _Bytes, count: int) -> int:
@@ -215,10 +171,6 @@ def _index(source: _Bytes, count: int) -> int:
 
 def _symbol(symbols: tuple[str, ...], source: _Bytes) -> str:
     return symbols[_index(source, len(symbols))]
-
-
-def _boolean(source: _Bytes) -> str:
-    return "true" if source.take(1) != b"\0" else "false"
 
 
 def _number(layout: struct.Struct, source: _Bytes) -> str:
@@ -274,7 +226,7 @@ def _duration(count: int, per_second: int) -> timedelta:
 
 _PRIMITIVES: Final[Mapping[str, _Leaf]] = {
     "null": lambda source: "null",
-    "boolean": _boolean,
+    "boolean": lambda source: "true" if source.take(1) != b"\0" else "false",
     "int": lambda source: str(source.long()),
     "long": lambda source: str(source.long()),
     "float": partial(_number, struct.Struct("<f")),

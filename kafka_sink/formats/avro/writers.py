@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kafka_sink.columns.binary_column import BinaryColumn, Int64s
+from kafka_sink.columns.binary_column import Int64s
 from kafka_sink.columns.gather import (
     Piece,
     UInt64s,
@@ -37,7 +37,7 @@ from kafka_sink.columns.gather import (
     varint_fields,
 )
 from kafka_sink.formats.avro.schema import Decimal
-from kafka_sink.formats.fields import Absent, after, decimal_halves, either, joined, nulls_of, numbers, only_present
+from kafka_sink.formats.fields import Absent, after, decimal_halves, either, nulls_of, numbers, only_present
 from kafka_sink.formats.payloads import PieceWriter, bytes_of, encode_items, refuse_nulls, refuse_rows
 
 _WORD_BYTES: Final = 8
@@ -80,16 +80,6 @@ class NullableWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class AlwaysNullWriter:
-    """The branch null of a union: for a field without a column, and for a column that only has nulls."""
-
-    null_index: int
-
-    def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        return only_present([constant_field(bytes([2 * self.null_index]))], absent)
-
-
-@dataclass(frozen=True, slots=True)
 class OnlyBranchWriter:
     """A branch of a union that can only have this one: its position, then the value."""
 
@@ -122,15 +112,10 @@ class ItemsWriter:
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         if not len(array):
             return []
-        items = encode_items(array, absent, self._encoded)
-        encoded = BinaryColumn.of(items.data, items.starts, items.ends - items.starts, None, is_contiguous=False)
+        items, counts = encode_items(array, absent, self.items.pieces)
         # An empty array is the number 0 alone, which is its number of items too.
-        closing = WordField(0, (items.counts != 0).astype(np.uint64), 0, 1)
-        return [*only_present(varint_fields(items.counts), absent), *column_pieces(encoded), closing]
-
-    def _encoded(self, items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
-        rows = len(items)
-        return joined(self.items.pieces(items, unused) if rows else [], rows)
+        closing = WordField(0, (counts != 0).astype(np.uint64), 0, 1)
+        return [*only_present(varint_fields(counts), absent), *column_pieces(items), closing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +209,9 @@ def _word(half: UInt64s, size: Words, least: int, most: int) -> WordField:
 
 @dataclass(frozen=True, slots=True)
 class ConstantWriter:
-    """The same bytes in every row: the default of a field without a column."""
+    """The same bytes in every row: the default of a field without a column; and the branch null of a union, for such a
+    field and for a column that only has nulls.
+    """
 
     data: bytes
 

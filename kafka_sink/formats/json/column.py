@@ -14,17 +14,24 @@ https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
 
-from kafka_sink.formats.column_format import DEFAULT_SETTINGS, JSON, ColumnEncoder, ColumnFormat, SessionSettings
-from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.fields import is_list, is_text, nulls_of
+from kafka_sink.formats.column_format import (
+    DEFAULT_SETTINGS,
+    JSON,
+    ColumnEncoder,
+    ColumnFormat,
+    Format,
+    SessionSettings,
+)
+from kafka_sink.formats.errors import FormatError, check_unique, shown_type
+from kafka_sink.formats.fields import PER_SECOND, is_list, is_text, nulls_of
+from kafka_sink.formats.json import writers
 from kafka_sink.formats.json.matching import Matching, NullFields
 from kafka_sink.formats.json.moments import (
-    PER_SECOND,
     DateWriter,
     TimestampWriter,
     TimeWriter,
@@ -32,44 +39,31 @@ from kafka_sink.formats.json.moments import (
     known_zone,
 )
 from kafka_sink.formats.json.parsing import parse_schema
-from kafka_sink.formats.json.writers import (
-    ArrayWriter,
-    BinaryWriter,
-    BooleanWriter,
-    FloatWriter,
-    Literal,
-    MapWriter,
-    NothingWriter,
-    NumberWriter,
-    QuotedWriter,
-    StructWriter,
-    TextWriter,
-    TokenWriter,
-    escape,
-    pieces_of,
-)
 from kafka_sink.formats.payloads import leaf_checks, payloads_of
 from kafka_sink.formats.schema_text import SchemaText
 
 
-def writer_for(kind: pa.DataType, path: str, *, is_strict: bool, null_fields: NullFields) -> TokenWriter:
+def writer_for(kind: pa.DataType, path: str, *, is_strict: bool, null_fields: NullFields) -> writers.TokenWriter:
     """The writer of column *path*, whose rows have the type *kind*; *is_strict*: what is no number is refused.
 
     :raises FormatError: if the column cannot be written as JSON; the text names it.
     """
 
-    def inside(part: pa.DataType, at: str, within: NullFields) -> TokenWriter:
+    def inside(part: pa.DataType, at: str, within: NullFields) -> writers.TokenWriter:
         return writer_for(part, f"{path}{at}", is_strict=is_strict, null_fields=within)
 
     if pa.types.is_struct(kind):
-        names = _names_of(kind, path)
-        fields = [inside(each.type, f".{each.name}", null_fields.property(each.name)) for each in kind]
-        return StructWriter(tuple(map(quoted, names)), tuple(fields), tuple(name in null_fields for name in names))
+        names = [field.name for field in kind]
+        check_unique(names, path)
+        fields = [inside(field.type, f".{field.name}", null_fields.property(field.name)) for field in kind]
+        return writers.StructWriter(
+            tuple(map(quoted, names)), tuple(fields), tuple(name in null_fields for name in names)
+        )
     if is_list(kind):
-        return ArrayWriter(inside(kind.value_type, "[]", null_fields.within("items")))
+        return writers.ArrayWriter(inside(kind.value_type, "[]", null_fields.within("items")))
     if pa.types.is_map(kind):
         values = inside(kind.item_type, "{}", null_fields.within("additionalProperties"))
-        return MapWriter(_key_writer(kind.key_type, f"{path}{{key}}"), values)
+        return writers.MapWriter(_key_writer(kind.key_type, f"{path}{{key}}"), values)
     if pa.types.is_timestamp(kind):
         return TimestampWriter(PER_SECOND[kind.unit], None if kind.tz is None else known_zone(kind.tz, path))
     writer = _leaf_writer(kind, path, is_strict)
@@ -80,38 +74,30 @@ def writer_for(kind: pa.DataType, path: str, *, is_strict: bool, null_fields: Nu
     return writer
 
 
-def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> TokenWriter | None:
+def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> writers.TokenWriter | None:
     is_of = pa.types
     if is_text(kind):
-        return TextWriter(path)
+        return writers.TextWriter(path)
     if is_of.is_integer(kind) or is_of.is_decimal128(kind):
-        return NumberWriter()
+        return writers.NumberWriter()
     if is_of.is_float32(kind) or is_of.is_float64(kind):
-        return FloatWriter(path, is_strict)
+        return writers.FloatWriter(path, is_strict)
     if is_of.is_boolean(kind):
-        return BooleanWriter()
+        return writers.BooleanWriter()
     if is_of.is_binary(kind) or is_of.is_large_binary(kind):
-        return BinaryWriter(path)
+        return writers.BinaryWriter(path)
     if is_of.is_date32(kind):
         return DateWriter()
     if is_of.is_time(kind):
         return TimeWriter(PER_SECOND[kind.unit])
-    return NothingWriter() if is_of.is_null(kind) else None
+    return writers.NothingWriter() if is_of.is_null(kind) else None
 
 
-def _names_of(kind: pa.DataType, path: str) -> list[str]:
-    names = [field.name for field in kind]
-    for name in names:
-        if names.count(name) > 1:
-            raise FormatError(f"column '{path}' has two fields named '{name}'; rename one of them")
-    return names
-
-
-def _key_writer(kind: pa.DataType, path: str) -> TokenWriter:
+def _key_writer(kind: pa.DataType, path: str) -> writers.TokenWriter:
     if is_text(kind):
-        return TextWriter(path)
+        return writers.TextWriter(path)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return QuotedWriter()
+        return writers.QuotedWriter()
     raise FormatError(
         f"column '{path}' has the type {shown_type(kind)}, but the names of JSON's objects are texts; cast the keys: "
         "transform_keys(…, lambda key, _: key.cast('string'))"
@@ -121,7 +107,7 @@ def _key_writer(kind: pa.DataType, path: str) -> TokenWriter:
 def quoted(name: str) -> bytes:
     """*name* as a text of JSON."""
     inside = b"".join(
-        escape(code) if code < 0x20 or code in (34, 92) else bytes([code]) for code in name.encode("utf-8")
+        writers.escape(code) if code < 0x20 or code in (34, 92) else bytes([code]) for code in name.encode("utf-8")
     )
     return b'"' + inside + b'"'
 
@@ -181,7 +167,7 @@ def _of_item(field: pa.Field) -> dict[str, Any]:
 
 
 class JsonEncoder:
-    """Writes rows of one type."""
+    """Writes rows of one type; see :class:`~kafka_sink.formats.column_format.ColumnEncoder`."""
 
     def __init__(
         self,
@@ -207,18 +193,14 @@ class JsonEncoder:
         self._writer = writer_for(kind, column, is_strict=schema is not None, null_fields=nulls)
 
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:
-        """The payloads of *rows*, each after *prefix*; a null row has a null payload.
-
-        :raises RowSerializationError: as for :class:`~kafka_sink.formats.column_format.ColumnEncoder`.
-        """
         nulls = nulls_of(rows)
         for check in self._checks:
             check(rows, nulls)
-        tokens = [Literal(prefix, nulls), *self._writer.tokens(rows, nulls)]
-        return payloads_of(pieces_of(tokens, len(rows)), len(rows), nulls)
+        tokens = [writers.Literal(prefix, nulls), *self._writer.tokens(rows, nulls)]
+        return payloads_of(writers.pieces_of(tokens, len(rows)), len(rows), nulls)
 
 
-class JsonFormat:
+class JsonFormat(Format):
     """Schemas are JSON Schemas; the schema is empty where nobody is told of one."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
@@ -227,9 +209,6 @@ class JsonFormat:
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         return ColumnFormat(column, JSON, derive_schema(kind, column))
-
-    def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
-        return (self.derived(kind, column),)
 
     def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         JsonEncoder(kind, column, parse_schema(schema))
@@ -242,9 +221,6 @@ class JsonFormat:
         schema = json.loads(form.schema)
         title = schema.get("title") if isinstance(schema, dict) else None
         return title if isinstance(title, str) else None
-
-    def registered_schema(self, form: ColumnFormat) -> SchemaText:
-        return form.source or SchemaText(form.schema)
 
 
 FORMAT: Final = JsonFormat()

@@ -7,7 +7,6 @@ serializer validates; https://github.com/google/re2/wiki/Syntax, https://docs.py
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from kafka_sink.columns.binary_column import Bools, Int64s
 from kafka_sink.common.bounded import INT64_MAX
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import Absent, is_bytes, is_list, is_text, nulls_of, numbers
+from kafka_sink.formats.json.parsing import shown_json
 from kafka_sink.formats.payloads import Check, refuse_rows
 
 #: Where the values of an array are wrong; of null ones anything.
@@ -43,36 +43,40 @@ def refusing(wrong: Wrong, path: str, problem: str) -> Check:
     return check
 
 
-def constraints(schema: Mapping[str, Any], known: frozenset[str], kind: pa.DataType, path: str) -> list[Check]:
-    """The checks of the *known* keywords in *schema* about the values of column *path*, of the type *kind*; those about
-    other types say nothing about it.
+def constraints(schema: Mapping[str, Any], keywords: frozenset[str], kind: pa.DataType, path: str) -> list[Check]:
+    """The checks of those *keywords* in *schema* that are about the values of column *path*, of the type *kind*; those
+    about other types say nothing about it.
 
     :raises FormatError: if rows cannot be checked against one; the text names it and the column.
     """
-    tables = [_OF_ALL]
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        tables.append(_OF_NUMBERS)
-    elif is_list(kind):
-        tables.append(_OF_LISTS)
-    elif not (pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_boolean(kind)):
-        tables.append(_OF_TEXTS)
     checks = []
-    for name, make in ((name, make) for table in tables for name, make in table.items()):
-        if name not in schema or name not in known:
+    for name, make in (_OF_ALL | _OF_TYPES.get(json_type(kind), {})).items():
+        if name not in schema or name not in keywords:
             continue
         wrong = make(schema[name], kind, schema)
         if wrong is None:
             raise FormatError(
                 f"column '{path}' is {shown_type(kind)}, which kafkalite cannot validate against the JSON Schema's "
-                f"'{name}' ({_shown(schema[name])}); cast the column to string, or remove the keyword from the schema"
+                f"'{name}' ({shown_json(schema[name], _SHOWN)}); cast the column to string, or remove the keyword from "
+                "the schema"
             )
-        checks.append(refusing(wrong, path, f"which is against the JSON Schema's {name} ({_shown(schema[name])})"))
+        problem = f"which is against the JSON Schema's {name} ({shown_json(schema[name], _SHOWN)})"
+        checks.append(refusing(wrong, path, problem))
     return checks
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+def json_type(kind: pa.DataType) -> str:
+    """The type, as JSON Schema names it, of what columns of the type *kind* are written as."""
+    is_of = pa.types
+    if is_of.is_struct(kind) or is_of.is_map(kind):
+        return "object"
+    if is_list(kind):
+        return "array"
+    if is_of.is_integer(kind) or is_of.is_boolean(kind):
+        return "boolean" if is_of.is_boolean(kind) else "integer"
+    return (
+        "number" if is_of.is_floating(kind) or is_of.is_decimal(kind) else "null" if is_of.is_null(kind) else "string"
+    )
 
 
 def _none(array: pa.Array) -> Bools:
@@ -176,34 +180,27 @@ def _no_multiples(values: Any, divisor: float) -> Bools:
 
 def _among(values: list[Any], kind: pa.DataType, schema: Mapping[str, Any]) -> Wrong | None:
     if is_text(kind) or pa.types.is_date32(kind):
-        known = pa.array([each for each in values if isinstance(each, str)], pa.string())
-        return lambda array: ~_bools(pc.is_in(array.cast(pa.string()), value_set=known))
+        texts = pa.array([value for value in values if isinstance(value, str)], pa.string())
+        return lambda array: ~_bools(pc.is_in(array.cast(pa.string()), value_set=texts))
     if pa.types.is_boolean(kind):
-        flags = pa.array([each for each in values if isinstance(each, bool)], kind)
+        flags = pa.array([value for value in values if isinstance(value, bool)], kind)
         return lambda array: ~_bools(pc.is_in(array, value_set=flags))
-    listed = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
+    listed = [number for number in values if isinstance(number, int | float) and not isinstance(number, bool)]
     if _is_whole(kind):
         wide = pa.int64() if pa.types.is_integer(kind) else pa.decimal128(_MOST_DIGITS, 0)
         most = INT64_MAX if pa.types.is_integer(kind) else 10**_MOST_DIGITS - 1
-        whole_ones = [int(each) for each in listed if math.isfinite(each) and each == int(each) and abs(each) <= most]
-        of_kind = whole_ones if pa.types.is_integer(kind) else [Decimal(each) for each in whole_ones]
-        known = pa.array(of_kind, wide)
-        return lambda array: ~_bools(pc.is_in(array.cast(wide), value_set=known))
+        whole_ones = [
+            int(number) for number in listed if math.isfinite(number) and number == int(number) and abs(number) <= most
+        ]
+        of_kind = whole_ones if pa.types.is_integer(kind) else [Decimal(number) for number in whole_ones]
+        numbers_of_kind = pa.array(of_kind, wide)
+        return lambda array: ~_bools(pc.is_in(array.cast(wide), value_set=numbers_of_kind))
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        doubles = np.array([_nearest(each) for each in listed], np.float64)
+        doubles = np.array([_nearest(number) for number in listed], np.float64)
         return lambda array: ~np.isin(_as_read(array), doubles)
     # A column of another type has none of these.
-    is_other = not any(isinstance(each, _PYTHON[_json_kind(kind)]) for each in values)
-    return all_rows if is_other else None
-
-
-_PYTHON: Final[Mapping[str, type]] = {"object": dict, "array": list, "string": str}
-
-
-def _json_kind(kind: pa.DataType) -> str:
-    if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return "object"
-    return "array" if is_list(kind) else "string"
+    python_type = {"object": dict, "array": list}.get(json_type(kind), str)
+    return None if any(isinstance(value, python_type) for value in values) else all_rows
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -217,20 +214,13 @@ def _lengths(array: pa.Array) -> Int64s:
 
 
 def _numbers(array: pa.Array, of_null: int) -> Int64s:
-    found: Int64s = pc.fill_null(array, of_null).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    values: Int64s = pc.fill_null(array, of_null).to_numpy(zero_copy_only=False).astype(np.int64)
+    return values
 
 
-def _has_length(kind: pa.DataType) -> bool:
-    return is_text(kind) or is_bytes(kind) or pa.types.is_date32(kind)
-
-
-def _shorter(least: Any, kind: pa.DataType, schema: Mapping[str, Any]) -> Wrong | None:
-    return (lambda array: _lengths(array) < least) if _has_length(kind) else None
-
-
-def _longer(most: Any, kind: pa.DataType, schema: Mapping[str, Any]) -> Wrong | None:
-    return (lambda array: _lengths(array) > most) if _has_length(kind) else None
+def _of_length(limit: Any, kind: pa.DataType, schema: Mapping[str, Any], is_wrong: Any) -> Wrong | None:
+    has_length = is_text(kind) or is_bytes(kind) or pa.types.is_date32(kind)
+    return (lambda array: is_wrong(_lengths(array), limit)) if has_length else None
 
 
 def _unlike(pattern: str, kind: pa.DataType, schema: Mapping[str, Any]) -> Wrong | None:
@@ -287,12 +277,12 @@ def searched_by_re2(pattern: str) -> str:
         else:
             # Python's $ stands before a line feed at the end, too.
             parts.append(r"(?:\n?\z)" if part == "$" else part)
-    found = "".join(parts)
+    translated = "".join(parts)
     try:
-        pc.match_substring_regex(pa.array([""]), found)
+        pc.match_substring_regex(pa.array([""]), translated)
     except pa.ArrowInvalid:
         raise _unknown(pattern, pattern) from None
-    return found
+    return translated
 
 
 _OPPOSITES: Final = {
@@ -333,12 +323,6 @@ def items_of(array: pa.Array) -> pa.Array:
     return array.values.slice(begin, end - begin)
 
 
-def _repeated(is_unique: bool, kind: pa.DataType, schema: Mapping[str, Any]) -> Wrong | None:
-    if not is_unique:
-        return _none
-    return _with_repetitions if _is_comparable(kind.value_type) else None
-
-
 def _is_comparable(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return all(_is_comparable(field.type) for field in kind)
@@ -373,20 +357,32 @@ def _codes(array: pa.Array) -> Int64s:
 
 
 _Make: TypeAlias = Callable[[Any, pa.DataType, Mapping[str, Any]], Wrong | None]
-_OF_ALL: Final[Mapping[str, _Make]] = {
+_OF_ALL: Final[dict[str, _Make]] = {
     "enum": _among,
     "const": lambda value, kind, schema: _among([value], kind, schema),
 }
-_OF_NUMBERS: Final[Mapping[str, _Make]] = {
+_OF_NUMBERS: Final[dict[str, _Make]] = {
     "minimum": partial(_limit, is_lower=True, is_strict=False),
     "maximum": partial(_limit, is_lower=False, is_strict=False),
     "exclusiveMinimum": partial(_limit, is_lower=True, is_strict=True),
     "exclusiveMaximum": partial(_limit, is_lower=False, is_strict=True),
     "multipleOf": _multiple,
 }
-_OF_TEXTS: Final[Mapping[str, _Make]] = {"minLength": _shorter, "maxLength": _longer, "pattern": _unlike}
-_OF_LISTS: Final[Mapping[str, _Make]] = {
+_OF_TEXTS: Final[dict[str, _Make]] = {
+    "minLength": partial(_of_length, is_wrong=np.less),
+    "maxLength": partial(_of_length, is_wrong=np.greater),
+    "pattern": _unlike,
+}
+_OF_LISTS: Final[dict[str, _Make]] = {
     "minItems": lambda least, kind, schema: lambda array: counts_of(array) < least,
     "maxItems": lambda most, kind, schema: lambda array: counts_of(array) > most,
-    "uniqueItems": _repeated,
+    "uniqueItems": lambda is_unique, kind, schema: (
+        _none if not is_unique else _with_repetitions if _is_comparable(kind.value_type) else None
+    ),
+}
+#: By the type that a column is written as.
+_OF_TYPES: Final[Mapping[str, dict[str, _Make]]] = {
+    **dict.fromkeys(("integer", "number"), _OF_NUMBERS),
+    **dict.fromkeys(("string", "null"), _OF_TEXTS),
+    "array": _OF_LISTS,
 }

@@ -20,9 +20,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.columns.binary_column import Bools
+from kafka_sink.columns.binary_column import Bools, Int64s
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import RowSerializationError
+from kafka_sink.common.text import words
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import Absent, either, is_list, is_text, nulls_of
 from kafka_sink.formats.json.constraints import (
@@ -31,11 +32,12 @@ from kafka_sink.formats.json.constraints import (
     counts_of,
     counts_where,
     items_of,
+    json_type,
     pattern_matches,
     refusing,
     whole,
 )
-from kafka_sink.formats.json.parsing import OF_ALTERNATIVES, UNCHECKED, UNCHECKED_OF, is_tuple, keywords_of
+from kafka_sink.formats.json.parsing import OF_ALTERNATIVES, UNCHECKED, UNCHECKED_OF, keywords_of
 from kafka_sink.formats.payloads import Check, check_of_contents, check_of_field, check_of_present, refuse_nulls
 
 _NO_NULL: Final = "which the JSON Schema does not take; fill it (coalesce), or let the schema take null"
@@ -59,7 +61,7 @@ def takes_null(schema: Any) -> bool:
     ):
         return False
     takes = {
-        name: [takes_null(each) for each in schema[name]] for name in ("allOf", *OF_ALTERNATIVES) if name in schema
+        name: [takes_null(part) for part in schema[name]] for name in ("allOf", *OF_ALTERNATIVES) if name in schema
     }
     if not all(takes.get("allOf", ())) or not any(takes.get("anyOf", [True])) or sum(takes.get("oneOf", [True])) != 1:
         return False
@@ -86,26 +88,26 @@ class NullFields:
     def __contains__(self, name: str) -> bool:
         of_field, alternatives = self.property(name).schemas, self._alternatives()
         takes = any(map(takes_null, of_field))
-        if any(name in each.get("required", ()) for each in self._objects()):
+        if any(name in part.get("required", ()) for part in self._objects()):
             return takes or not of_field
-        if requiring := [each for each in alternatives if name in each.get("required", ())]:
-            return takes and any(name in each.get("properties", ()) for each in requiring)
+        if requiring := [part for part in alternatives if name in part.get("required", ())]:
+            return takes and any(name in part.get("properties", ()) for part in requiring)
         return (self.kept or f"{self.path}.{name}" in self.defaulted) and (takes or not of_field)
 
     def property(self, name: str) -> NullFields:
         """Those within the field *name*."""
         parts = [*self._objects(), *self._alternatives()]
-        found = [each.get("properties", {}).get(name, each.get("additionalProperties")) for each in parts]
-        return replace(self, schemas=[each for each in found if each is not None], path=f"{self.path}.{name}")
+        of_field = [part.get("properties", {}).get(name, part.get("additionalProperties")) for part in parts]
+        return replace(self, schemas=[schema for schema in of_field if schema is not None], path=f"{self.path}.{name}")
 
     def within(self, keyword: str) -> NullFields:
         """Those within the values of a map (``additionalProperties``) or the ``items`` of a list."""
         parts = [*self._objects(), *self._alternatives()]
         path = f"{self.path}{'[]' if keyword == 'items' else '{}'}"
-        return replace(self, schemas=[each[keyword] for each in parts if keyword in each], path=path)
+        return replace(self, schemas=[part[keyword] for part in parts if keyword in part], path=path)
 
     def _objects(self) -> list[dict[str, Any]]:
-        return _with_parts([each for each in self.schemas if isinstance(each, dict)], "allOf")
+        return _with_parts([schema for schema in self.schemas if isinstance(schema, dict)], "allOf")
 
     def _alternatives(self) -> list[dict[str, Any]]:
         parts = self._objects()
@@ -118,7 +120,7 @@ def _with_parts(schemas: list[dict[str, Any]], *keywords: str) -> list[dict[str,
     for part in parts:
         for name in keywords:
             held = part.get(name, ())
-            parts += [each for each in (held if isinstance(held, list) else (held,)) if isinstance(each, dict)]
+            parts += [schema for schema in (held if isinstance(held, list) else (held,)) if isinstance(schema, dict)]
             if len(parts) > _MOST_COMPARED:
                 return parts
     return parts
@@ -161,7 +163,7 @@ class Matching:
         if schema is True:
             return []
         schema = {name: part for name, part in schema.items() if name in self._known}
-        if unchecked := sorted(schema.keys() & {*UNCHECKED, *UNCHECKED_OF.get(_json_type(kind), ())}):
+        if unchecked := sorted(schema.keys() & {*UNCHECKED, *UNCHECKED_OF.get(json_type(kind), ())}):
             raise _unchecked(unchecked[0], path)
         checks = self._of_type(schema, kind, path) + constraints(schema, self._known, kind, path)
         if pa.types.is_struct(kind):
@@ -170,21 +172,22 @@ class Matching:
             checks += self._of_entries(schema, kind, path, nulls)
         elif is_list(kind):
             checks += self._of_items(schema, kind, path, nulls)
-        for each in schema.get("allOf", ()):
-            checks += self._checks(each, kind, path, nulls)
+        for part in schema.get("allOf", ()):
+            checks += self._checks(part, kind, path, nulls)
         for name in OF_ALTERNATIVES:
             if name in schema:
                 checks += self._of_alternatives(name, schema[name], kind, path, nulls)
         return checks + self._of_conditions(schema, kind, path, nulls)
 
     def _of_type(self, schema: dict[str, Any], kind: pa.DataType, path: str) -> list[Check]:
-        written, wanted = _json_type(kind), schema.get("type", ())
+        written, wanted = json_type(kind), schema.get("type", ())
         if not wanted or _takes(wanted, written, kind):
             return []
         if self._is_inside and written == "number" and "integer" in wanted:
             return [refusing(whole, path, "which is no integer")]
+        article = "an" if written[0] in "aio" else "a"
         raise _MisfitError(
-            f"column '{path}' is {shown_type(kind)}, in JSON {_article(written)}, and the JSON Schema has the type "
+            f"column '{path}' is {shown_type(kind)}, in JSON {article} {written}, and the JSON Schema has the type "
             f"{json.dumps(wanted)} there; cast the column, or change the schema"
         )
 
@@ -224,7 +227,7 @@ class Matching:
             inside = _never_null(f"{path}.{field.name}") if needs_value else []
             for part in parts:
                 of_part = self._inner(part, field.type, f"{path}.{field.name}", nulls.property(field.name))
-                inside += [check_of_present(each) for each in of_part]
+                inside += [check_of_present(check) for check in of_part]
             if inside:
                 checks.append(check_of_field(index, inside))
         return checks
@@ -254,18 +257,10 @@ class Matching:
             missing = None if name in nulls else nulls_of(array.field(names.index(name)))
             return np.ones(len(array), np.bool_) if missing is None else ~missing
 
-        checks = []
-        for name, is_wrong in (("minProperties", np.less), ("maxProperties", np.greater)):
-            if name in schema:
+        def count(array: pa.Array) -> Int64s:
+            return sum((there(array, name).astype(np.int64) for name in names), np.zeros(len(array), np.int64))
 
-                def wrong(array: pa.Array, limit: int = schema[name], is_wrong: Any = is_wrong) -> Bools:
-                    counts = sum(
-                        (there(array, each).astype(np.int64) for each in names), np.zeros(len(array), np.int64)
-                    )
-                    found: Bools = is_wrong(counts, limit)
-                    return found
-
-                checks.append(refusing(wrong, path, f"which has not the JSON Schema's {name} ({schema[name]})"))
+        checks = _of_property_count(schema, path, count)
         for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
             for name, part in schema.get(keyword, {}).items() if keyword in schema else ():
                 if name in names:
@@ -282,14 +277,14 @@ class Matching:
 
     def _of_items(self, schema: dict[str, Any], kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
         items = schema.get("items", True)
-        if is_tuple(items):
+        if isinstance(items, list):
             raise _unchecked("items", path)
-        place, within = f"{path}[]", nulls.within("items")
-        inside = [] if takes_null(items) else _never_null(place)
-        inside += [check_of_present(each) for each in self._inner(items, kind.value_type, place, within)]
+        item_path, within = f"{path}[]", nulls.within("items")
+        inside = [] if takes_null(items) else _never_null(item_path)
+        inside += [check_of_present(check) for check in self._inner(items, kind.value_type, item_path, within)]
         checks = [check_of_contents(inside, lambda items: items)] if inside else []
         if "contains" in schema:
-            fitting = self._verdict(schema["contains"], kind.value_type, place, NullFields())
+            fitting = self._verdict(schema["contains"], kind.value_type, item_path, NullFields())
             least, most = schema.get("minContains", 1), schema.get("maxContains", math.inf)
             takes_nulls = takes_null(schema["contains"])
 
@@ -298,30 +293,23 @@ class Matching:
                 fits = _fitting(fitting, items)
                 unknown = nulls_of(items)
                 counts = counts_where(fits if unknown is None else np.where(unknown, takes_nulls, fits), array)
-                found: Bools = (counts < least) | (counts > most)
-                return found
+                outside: Bools = (counts < least) | (counts > most)
+                return outside
 
             checks.append(refusing(wrong, path, "which is against the JSON Schema's contains"))
         return checks
 
     def _of_entries(self, schema: dict[str, Any], kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
-        for name in (
-            "properties",
-            "required",
-            "patternProperties",
-            "dependencies",
-            "dependentRequired",
-            "dependentSchemas",
-        ):
+        for name in words("properties required patternProperties dependencies dependentRequired dependentSchemas"):
             if schema.get(name):
                 raise (FormatError if self._is_inside else _MisfitError)(
                     f"column '{path}' is {shown_type(kind)}, which may have any keys, and the JSON Schema has "
                     f"'{name}' there; make the column a struct, or change the schema"
                 )
-        values, place = schema.get("additionalProperties", True), f"{path}{{}}"
-        inside = [] if takes_null(values) else _never_null(place)
-        of_values = self._inner(values, kind.item_type, place, nulls.within("additionalProperties"))
-        inside += [check_of_present(each) for each in of_values]
+        values, value_path = schema.get("additionalProperties", True), f"{path}{{}}"
+        inside = [] if takes_null(values) else _never_null(value_path)
+        of_values = self._inner(values, kind.item_type, value_path, nulls.within("additionalProperties"))
+        inside += [check_of_present(check) for check in of_values]
         checks = [check_of_contents(inside, lambda entries: entries.field(1))] if inside else []
         if "propertyNames" in schema:
             of_keys = self._inner(schema["propertyNames"], pa.string(), f"{path}{{key}}", NullFields())
@@ -330,22 +318,18 @@ class Matching:
                     f"column '{path}' has no keys of text, and the JSON Schema has 'propertyNames' there; cast the keys"
                 )
             checks.append(check_of_contents(of_keys, lambda entries: entries.field(0)))
-        for name, is_wrong in (("minProperties", np.less), ("maxProperties", np.greater)):
-            if name in schema:
-                counted = partial(_counted, limit=schema[name], is_wrong=is_wrong)
-                checks.append(refusing(counted, path, f"which has not the JSON Schema's {name} ({schema[name]})"))
-        return checks
+        return checks + _of_property_count(schema, path, counts_of)
 
     def _of_alternatives(
         self, name: str, schemas: Sequence[Any], kind: pa.DataType, path: str, nulls: NullFields
     ) -> list[Check]:
-        others = [each for each in schemas if each != {"type": "null"}]
+        others = [schema for schema in schemas if schema != {"type": "null"}]
         if len(others) == 1:
             return self._checks(others[0], kind, path, nulls)
-        verdicts = [self._verdict(each, kind, path, nulls) for each in others]
-        fitting = [each for each in verdicts if isinstance(each, list)]
+        verdicts = [self._verdict(schema, kind, path, nulls) for schema in others]
+        fitting = [verdict for verdict in verdicts if isinstance(verdict, list)]
         if not fitting:
-            problems = "; ".join(str(each) for each in verdicts)
+            problems = "; ".join(str(verdict) for verdict in verdicts)
             raise _MisfitError(
                 f"column '{path}' is {shown_type(kind)}, which fits none of the JSON Schema's {name} "
                 f"({problems[:_SHOWN]}…); change the column, or the schema"
@@ -363,9 +347,9 @@ class Matching:
         how = "exactly one" if is_exclusive else "any"
 
         def wrong(array: pa.Array) -> Bools:
-            fits = np.sum([_fitting(each, array) for each in fitting], axis=0)
-            found: Bools = (fits != 1) if is_exclusive else (fits == 0)
-            return found
+            fits = np.sum([_fitting(verdict, array) for verdict in fitting], axis=0)
+            misfits: Bools = (fits != 1) if is_exclusive else (fits == 0)
+            return misfits
 
         return [refusing(wrong, path, f"which does not fit {how} of the JSON Schema's {name}")]
 
@@ -395,9 +379,17 @@ def _never_null(path: str) -> list[Check]:
     return [lambda array, absent: refuse_nulls(array, absent, path, _NO_NULL)]
 
 
-def _counted(array: pa.Array, limit: int, is_wrong: Any) -> Bools:
-    found: Bools = is_wrong(counts_of(array), limit)
-    return found
+def _of_property_count(schema: dict[str, Any], path: str, count: Callable[[pa.Array], Int64s]) -> list[Check]:
+    checks = []
+    for name, is_wrong in (("minProperties", np.less), ("maxProperties", np.greater)):
+        if name in schema:
+
+            def wrong(array: pa.Array, limit: int = schema[name], is_wrong: Any = is_wrong) -> Bools:
+                outside: Bools = is_wrong(count(array), limit)
+                return outside
+
+            checks.append(refusing(wrong, path, f"which has not the JSON Schema's {name} ({schema[name]})"))
+    return checks
 
 
 def _fitting(verdict: list[Check] | _MisfitError, array: pa.Array) -> Bools:
@@ -414,17 +406,18 @@ def _if_else(
 ) -> Check:
     """The checks *then* of the rows *where* something holds, and *otherwise* of the others."""
     of_then, of_others = (
-        each if isinstance(each, list) else [refusing(all_rows, path, str(each))] for each in (then, otherwise)
+        verdict if isinstance(verdict, list) else [refusing(all_rows, path, str(verdict))]
+        for verdict in (then, otherwise)
     )
 
     def check(array: pa.Array, absent: Absent) -> None:
         if not len(array):
             return
         holds = where(array)
-        for each in of_then:
-            each(array, either(~holds, absent))
-        for each in of_others:
-            each(array, either(holds, absent))
+        for check_rows in of_then:
+            check_rows(array, either(~holds, absent))
+        for check_rows in of_others:
+            check_rows(array, either(holds, absent))
 
     return check
 
@@ -442,25 +435,8 @@ def wrong_rows(checks: Sequence[Check], array: pa.Array, absent: Absent) -> Bool
     return wrong
 
 
-def _json_type(kind: pa.DataType) -> str:
-    is_of = pa.types
-    if is_of.is_struct(kind) or is_of.is_map(kind):
-        return "object"
-    if is_list(kind):
-        return "array"
-    if is_of.is_integer(kind) or is_of.is_boolean(kind):
-        return "boolean" if is_of.is_boolean(kind) else "integer"
-    return (
-        "number" if is_of.is_floating(kind) or is_of.is_decimal(kind) else "null" if is_of.is_null(kind) else "string"
-    )
-
-
 def _takes(wanted: str | Sequence[str], written: str, kind: pa.DataType) -> bool:
     kinds = [wanted] if isinstance(wanted, str) else wanted
     # A decimal without a fraction is written without a point.
     is_whole = written == "integer" or (pa.types.is_decimal(kind) and kind.scale == 0)
     return written in kinds or (is_whole and bool({"number", "integer"} & set(kinds)))
-
-
-def _article(written: str) -> str:
-    return f"{'an' if written[0] in 'aio' else 'a'} {written}"

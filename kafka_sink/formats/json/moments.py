@@ -9,7 +9,7 @@ apache/spark ``JSONOptions.scala`` (dateFormat, timestampFormat and timestampNTZ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import cache, lru_cache
@@ -21,44 +21,26 @@ import pyarrow as pa
 
 from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
 from kafka_sink.columns.gather import Piece, UInt64s, WordField, column_pieces, constant_field, constant_fields
+from kafka_sink.common.text import words
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.fields import Absent, numbers, only_present
-from kafka_sink.formats.json.writers import Literal, Token
+from kafka_sink.formats.fields import PER_SECOND, Absent, numbers
+from kafka_sink.formats.json.writers import Token, in_quotes
 from kafka_sink.formats.payloads import Check, refuse_moments
 
 _FIXED: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 #: The short names of Java, which Spark takes and Python's database does not have (``java.time.ZoneId.SHORT_IDS`` of
 #: Java 17; EST, MST and HST are there as fixed offsets).
-_SHORT_NAMES: Final[Mapping[str, str]] = {
-    "ACT": "Australia/Darwin",
-    "AET": "Australia/Sydney",
-    "AGT": "America/Argentina/Buenos_Aires",
-    "ART": "Africa/Cairo",
-    "AST": "America/Anchorage",
-    "BET": "America/Sao_Paulo",
-    "BST": "Asia/Dhaka",
-    "CAT": "Africa/Harare",
-    "CNT": "America/St_Johns",
-    "CST": "America/Chicago",
-    "CTT": "Asia/Shanghai",
-    "EAT": "Africa/Addis_Ababa",
-    "ECT": "Europe/Paris",
-    "EST": "-05:00",
-    "HST": "-10:00",
-    "IET": "America/Indiana/Indianapolis",
-    "IST": "Asia/Kolkata",
-    "JST": "Asia/Tokyo",
-    "MIT": "Pacific/Apia",
-    "MST": "-07:00",
-    "NET": "Asia/Yerevan",
-    "NST": "Pacific/Auckland",
-    "PLT": "Asia/Karachi",
-    "PNT": "America/Phoenix",
-    "PRT": "America/Puerto_Rico",
-    "PST": "America/Los_Angeles",
-    "SST": "Pacific/Guadalcanal",
-    "VST": "Asia/Ho_Chi_Minh",
-}
+_SHORT_NAMES: Final = dict(
+    pair.split("=")
+    for pair in words("""
+        ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires ART=Africa/Cairo
+        AST=America/Anchorage BET=America/Sao_Paulo BST=Asia/Dhaka CAT=Africa/Harare CNT=America/St_Johns
+        CST=America/Chicago CTT=Asia/Shanghai EAT=Africa/Addis_Ababa ECT=Europe/Paris EST=-05:00 HST=-10:00
+        IET=America/Indiana/Indianapolis IST=Asia/Kolkata JST=Asia/Tokyo MIT=Pacific/Apia MST=-07:00 NET=Asia/Yerevan
+        NST=Pacific/Auckland PLT=Asia/Karachi PNT=America/Phoenix PRT=America/Puerto_Rico PST=America/Los_Angeles
+        SST=Pacific/Guadalcanal VST=Asia/Ho_Chi_Minh
+    """)
+)
 _DAY_S: Final = 86_400
 #: The calendar and the rules of zones repeat themselves after 400 years.
 _CYCLE_S: Final = 146_097 * _DAY_S
@@ -85,14 +67,14 @@ def known_zone(name: str, column: str) -> tzinfo:
     """
     if name in ("Z", "UTC"):
         return UTC
-    known = _SHORT_NAMES.get(name, name)
-    fixed = _FIXED.fullmatch(known)
+    zone = _SHORT_NAMES.get(name, name)
+    fixed = _FIXED.fullmatch(zone)
     try:
         if fixed:
             hours, minutes, seconds = (int(part or 0) for part in fixed.groups()[1:])
             offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
             return timezone(-offset if fixed[1] == "-" else offset)
-        return ZoneInfo(known)
+        return ZoneInfo(zone)
     except (ValueError, OSError, LookupError):
         raise FormatError(
             f"column '{column}' has times in the session's time zone {name!r}, which Python does not know; set "
@@ -103,14 +85,14 @@ def known_zone(name: str, column: str) -> tzinfo:
 def periods_at(zone: tzinfo, seconds: Int64s) -> tuple[Periods, Int64s]:
     """The periods of *zone*, and which of them each of *seconds* (since 1970, at least one) is in."""
     first, last = _second_of(_FIRST_YEAR), _second_of(_LAST_KNOWN_YEAR + 1) + _CYCLE_S - 1
-    known = np.maximum(seconds, first)
-    if int(known.max()) > last:
-        known = np.where(known > last, known - (known - last + _CYCLE_S - 1) // _CYCLE_S * _CYCLE_S, known)
-    low, high = (_year_of(int(bound)) // _YEARS_AT_ONCE * _YEARS_AT_ONCE for bound in (known.min(), known.max()))
+    within = np.maximum(seconds, first)
+    if int(within.max()) > last:
+        within = np.where(within > last, within - (within - last + _CYCLE_S - 1) // _CYCLE_S * _CYCLE_S, within)
+    low, high = (_year_of(int(bound)) // _YEARS_AT_ONCE * _YEARS_AT_ONCE for bound in (within.min(), within.max()))
     periods = _periods(zone, low, high + _YEARS_AT_ONCE)
     if len(periods.starts) == 1:
         return periods, np.zeros(len(seconds), np.int64)
-    return periods, np.searchsorted(periods.starts, known, side="right") - 1
+    return periods, np.searchsorted(periods.starts, within, side="right") - 1
 
 
 @lru_cache(maxsize=64)
@@ -169,9 +151,6 @@ def _year_of(second: int) -> int:
     return (datetime(1970, 1, 1) + timedelta(seconds=second)).year
 
 
-PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-_QUOTE: Final = b'"'
 _LAST_SHORT_YEAR: Final = 9999
 #: Days since 1970: of the years 1 and 9999, and 1582-10-04 and 1582-10-15, which follow each other in Java's calendar.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -187,8 +166,7 @@ class DateWriter:
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
         if not len(array):
             return []
-        fields = _date_fields(numbers(array, np.int32).astype(np.int64))
-        return [Literal(_QUOTE, absent), *only_present(fields, absent), Literal(_QUOTE, absent)]
+        return in_quotes(_date_fields(numbers(array, np.int32).astype(np.int64)), absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +185,7 @@ class TimeWriter:
         word |= three.take(micros % 1000) << np.uint64(32)
         sizes = digits.astype(np.uint64)
         fraction = WordField(word & ((np.uint64(1) << np.uint64(8) * sizes) - np.uint64(1)), sizes, 0, 7)
-        pieces = [WordField(_clock_words().take(seconds), 8, 8, 8), fraction]
-        return [Literal(_QUOTE, absent), *only_present(pieces, absent), Literal(_QUOTE, absent)]
+        return in_quotes([WordField(_clock_words().take(seconds), 8, 8, 8), fraction], absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +216,7 @@ class TimestampWriter:
             WordField(_milli_words().take(millis), 4, 4, 4),
             *offset,
         ]
-        return [Literal(_QUOTE, absent), *only_present(pieces, absent), Literal(_QUOTE, absent)]
+        return in_quotes(pieces, absent)
 
 
 def check_of_legacy_texts(kind: pa.DataType, path: str) -> Check | None:
@@ -343,9 +320,9 @@ def _digit_words(count: int, digits: int) -> UInt64s:
     """The numbers below *count* as texts of so many *digits*, each as a little-endian word."""
     numbers_below = np.arange(count, dtype=np.uint64)
     words = np.zeros(count, np.uint64)
-    for place in range(digits):
-        digit = numbers_below // np.uint64(10 ** (digits - 1 - place)) % np.uint64(10) + np.uint64(ord("0"))
-        words |= digit << np.uint64(8 * place)
+    for position in range(digits):
+        digit = numbers_below // np.uint64(10 ** (digits - 1 - position)) % np.uint64(10) + np.uint64(ord("0"))
+        words |= digit << np.uint64(8 * position)
     return words
 
 

@@ -1,20 +1,22 @@
-"""JSON Schemas as columns and registries have them: read, with the values that keywords may have, and within bounds.
+"""JSON Schemas as columns and registries have them: read, with the values that keywords may have, within bounds, and
+with what each reference (``$ref``) refers to, in themselves or in other schemas, in its place.
 
-Source: https://json-schema.org/draft-07/json-schema-validation.
+Source: https://json-schema.org/draft-07/json-schema-validation,
+https://json-schema.org/draft-07/json-schema-core#rfc.section.8.3.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import unquote, urldefrag, urljoin
 
+from kafka_sink.common.bounded import known_number
 from kafka_sink.common.text import words
-from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.errors import FormatError, schema_boundary
-from kafka_sink.formats.json.references import resolved
-from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import MOST_DEPTH, SchemaText, schema_json
 
 OF_ALTERNATIVES: Final = ("oneOf", "anyOf")
 
@@ -62,10 +64,10 @@ def keywords_of(schema: Any) -> frozenset[str]:
     named = schema.get("$schema") if isinstance(schema, dict) else None
     if not isinstance(named, str):
         return _DRAFT_2020
-    known = next((keywords for draft, keywords in _DRAFTS.items() if draft in named), None)
-    if known is None:
+    keywords = next((keywords for draft, keywords in _DRAFTS.items() if draft in named), None)
+    if keywords is None:
         raise FormatError(f"the JSON Schema has the $schema {named:.100}, expected one of {', '.join(_DRAFTS)}")
-    return known
+    return keywords
 
 
 @schema_boundary("JSON Schema")
@@ -94,24 +96,27 @@ def _check_shape(schema: Any) -> None:
         if isinstance(part, bool):
             continue
         if not isinstance(part, dict):
-            raise FormatError(f"the JSON Schema has {_shown(part)} where a schema is expected: an object or a boolean")
+            raise FormatError(
+                f"the JSON Schema has {shown_json(part)} where a schema is expected: an object or a boolean"
+            )
         for name in _EXPECTED.keys() & part.keys():
             expected, is_right = _EXPECTED[name]
             if not is_right(part[name]):
-                raise FormatError(f"the JSON Schema has '{name}': {_shown(part[name])}, expected {expected}")
+                raise FormatError(f"the JSON Schema has '{name}': {shown_json(part[name])}, expected {expected}")
         parts = [
             *part.get("properties", {}).values(),
             *part.get("patternProperties", {}).values(),
-            *(each for each in part.get("dependentSchemas", {}).values()),
-            *(each for each in part.get("dependencies", {}).values() if not isinstance(each, list)),
-            *(each for name in (*OF_ALTERNATIVES, "allOf") for each in part.get(name, ())),
+            *part.get("dependentSchemas", {}).values(),
+            *(schema for schema in part.get("dependencies", {}).values() if not isinstance(schema, list)),
+            *(schema for name in (*OF_ALTERNATIVES, "allOf") for schema in part.get(name, ())),
         ]
-        parts += [part[name] for name in _OF_ONE_SCHEMA if name in part and not is_tuple(part[name])]
-        waiting += [(each, depth + 1) for each in parts]
+        # Drafts before 2020-12 may have a list of schemas as items, one for each position; they are not compared.
+        parts += [part[name] for name in _OF_ONE_SCHEMA if name in part and not isinstance(part[name], list)]
+        waiting += [(inner, depth + 1) for inner in parts]
 
 
 def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _is_types(value: Any) -> bool:
@@ -148,11 +153,144 @@ _EXPECTED: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 }
 
 
-def is_tuple(items: Any) -> bool:
-    """Whether *items* has a schema for each place of an array, as drafts before 2020-12 have it: it is not compared."""
-    return isinstance(items, list)
+def shown_json(value: Any, most: int = 60) -> str:
+    """*value* as JSON, as an error shows it, in at most so many characters."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _shown(schema: Any) -> str:
-    text = json.dumps(schema)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+REF: Final = "$ref"
+#: A schema has at most so many parts, with all that it refers to written out.
+_MOST_PARTS: Final = 100_000
+#: What holds schemas by names that are no keywords; what holds schemas for a ``$ref`` only; and what holds no schema.
+_BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_FOR_REFERENCES: Final = frozenset({"definitions", "$defs"})
+#: In these drafts nothing beside a ``$ref`` counts; these words never do.
+_DRAFTS_OF_LONE_REFERENCES: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
+_ANNOTATIONS: Final = frozenset({*_FOR_REFERENCES, "title", "description", "default", "examples", "$comment", "$id"})
+_DATA: Final = frozenset({"default", "examples", "enum", "const"})
+
+
+def json_of(text: str) -> Any:
+    """The JSON that the schema *text* is.
+
+    :raises FormatError: if it is none, or beyond the bounds; the text says why.
+    """
+    return schema_json(text, "JSON Schema")
+
+
+def id_of(text: str) -> str:
+    """The ``$id`` of the schema *text*; empty if it has none.
+
+    :raises FormatError: if it is no JSON.
+    """
+    return _id(json_of(text))
+
+
+def meanings_of(text: str) -> tuple[tuple[str, ...], ...]:
+    """The other schemas that *text* refers to: of each the whole address, and the words of the ``$ref``, without the
+    fragment.
+
+    :raises FormatError: if it is no JSON.
+    """
+    own = id_of(text)
+    named = dict.fromkeys(urldefrag(ref).url for ref in _refs(json_of(text), 0))
+    return tuple((urljoin(own, reference), reference.removeprefix("./"), reference) for reference in named if reference)
+
+
+def _refs(part: Any, depth: int) -> Iterator[str]:
+    if depth > 3 * MOST_DEPTH:
+        raise FormatError(f"the JSON Schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
+    if isinstance(part, dict):
+        if isinstance(reference := part.get(REF), str):
+            yield reference
+        part = [item for name, item in part.items() if name not in _DATA]
+    for item in part if isinstance(part, list) else ():
+        yield from _refs(item, depth + 1)
+
+
+def resolved(schema: SchemaText) -> Any:
+    """The JSON of *schema*, with what each ``$ref`` refers to in its place. One that is not there, and one within what
+    it refers to, stays.
+
+    :raises FormatError: if a text is no JSON, or if there are too many parts.
+    """
+    own = json_of(schema.text)
+    others = {name: json_of(text) for name, text in schema.others().items()}
+    return _Resolver(own, others).written(own, own, ())
+
+
+class _Resolver:
+    def __init__(self, own: Any, others: Mapping[str, Any]) -> None:
+        named = own.get("$schema") if isinstance(own, dict) else None
+        self._is_alone = isinstance(named, str) and any(draft in named for draft in _DRAFTS_OF_LONE_REFERENCES)
+        self._others = {**others}
+        for name, schema in others.items():
+            for base in (own, schema):
+                self._others.setdefault(urljoin(_id(base), name), schema)
+            self._others.setdefault(_id(schema) or name, schema)
+        self._parts = 0
+
+    def written(self, part: Any, within: Any, inside: tuple[tuple[int, str], ...]) -> Any:
+        """*part* of the schema *within*; *inside* are the references that led here."""
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise FormatError(
+                f"the JSON Schema has more than {_MOST_PARTS} parts, with all its references expanded; correct it"
+            )
+        if isinstance(part, list):
+            return [self.written(item, within, inside) for item in part]
+        if not isinstance(part, dict):
+            return part
+        reference = part.get(REF)
+        if not isinstance(reference, str):
+            return {
+                name: self._held(name, schema, within, inside)
+                for name, schema in part.items()
+                if name not in _FOR_REFERENCES
+            }
+        address, fragment = urldefrag(reference)
+        target = self._target(address, within)
+        reference_key = id(target), fragment
+        referred = _at(target, unquote(fragment))
+        if referred is None or reference_key in inside or len(inside) > MOST_DEPTH:
+            return part
+        written = self.written(referred, target, (*inside, reference_key))
+        beside = {name: part[name] for name in part if name not in (REF, *_ANNOTATIONS)}
+        if self._is_alone or not beside:
+            return written
+        beside = {name: self._held(name, schema, within, inside) for name, schema in beside.items()}
+        return {**beside, "allOf": [*beside.get("allOf", ()), written]}
+
+    def _held(self, name: str, value: Any, within: Any, inside: tuple[tuple[int, str], ...]) -> Any:
+        """The *value* of the keyword *name*."""
+        if name in _DATA:
+            return value
+        if name in _BY_NAME and isinstance(value, dict):
+            return {key: self.written(part, within, inside) for key, part in value.items()}
+        return self.written(value, within, inside)
+
+    def _target(self, address: str, within: Any) -> Any:
+        """The schema at *address*, as the schema *within* calls it."""
+        if not address or urljoin(_id(within), address) == _id(within):
+            return within
+        return self._others.get(address, self._others.get(urljoin(_id(within), address)))
+
+
+def _id(schema: Any) -> str:
+    name = schema.get("$id") if isinstance(schema, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _at(schema: Any, pointer: str) -> Any:
+    """The part of *schema* that the *pointer* (RFC 6901) leads to; None if there is none."""
+    if pointer and not pointer.startswith("/"):
+        return None
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, list):
+            number = known_number(name, 0, len(schema) - 1)
+            schema = None if number is None else schema[number]
+        else:
+            schema = schema.get(name) if isinstance(schema, dict) else None
+    return schema

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kafka_sink.columns.binary_column import BinaryColumn, Bools, Bytes, Int64s
+from kafka_sink.columns.binary_column import BinaryColumn, Bools, Bytes
 from kafka_sink.columns.gather import INLINE_BYTES, Piece, WordField, column_pieces, constant_fields
 from kafka_sink.formats.fields import Absent, either, joined, nulls_of, numbers, only_present, optional_field
 from kafka_sink.formats.payloads import bytes_of, encode_items, refuse_other_than_utf8, refuse_rows
@@ -65,6 +65,11 @@ def pieces_of(tokens: Sequence[Token], rows: int) -> list[Piece]:
         if not isinstance(token, Literal):
             pieces.append(token)
     return pieces + _pieces_of_text(text, absent, rows)
+
+
+def in_quotes(pieces: Sequence[Piece], absent: Absent) -> list[Token]:
+    """*pieces* between quotes, in the rows that are not *absent*."""
+    return [Literal(b'"', absent), *only_present(pieces, absent), Literal(b'"', absent)]
 
 
 def _pieces_of_text(text: bytes, absent: Absent, rows: int) -> list[Piece]:
@@ -139,13 +144,10 @@ def _with_exponent(texts: pa.Array, values: NDArray[Any]) -> pa.Array:
     digits = pc.utf8_rtrim(rest, "0")
     fraction = pc.if_else(pc.equal(digits, ""), "0", digits)
     formatted = pc.binary_join_element_wise(first, ".", fraction, "E", exponent, "")
-    tiny = np.flatnonzero((np.abs(values) < _few_digits(values)) & pc.equal(digits, "").to_numpy(zero_copy_only=False))
+    # Below this, numbers are so far apart that one digit may stand for one; Java then shows two.
+    few_digits = float(np.finfo(values.dtype).smallest_subnormal) * 200
+    tiny = np.flatnonzero((np.abs(values) < few_digits) & pc.equal(digits, "").to_numpy(zero_copy_only=False))
     return _replaced(formatted, tiny, _two_digits(values[tiny])) if len(tiny) else formatted
-
-
-def _few_digits(values: NDArray[Any]) -> float:
-    """Below this, numbers are so far apart that one digit may stand for one; Java then shows two."""
-    return float(np.finfo(values.dtype).smallest_subnormal) * 200
 
 
 def _two_digits(values: NDArray[Any]) -> pa.Array:
@@ -155,11 +157,10 @@ def _two_digits(values: NDArray[Any]) -> pa.Array:
     return pa.array(shown, pa.string()).take(pa.array(where))
 
 
-_Encode: TypeAlias = Callable[[pa.Array, Absent], tuple[pa.Buffer, Int64s]]
+_Encode: TypeAlias = Callable[[pa.Array, Absent], Sequence[Piece]]
 _SHORT: Final = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
 _FIRST_PLAIN: Final = 0x20
 _ASCII: Final = 0x80
-_QUOTE: Final = b'"'
 _TRUE: Final = np.uint64(int.from_bytes(b"true", "little"))
 _FALSE: Final = np.uint64(int.from_bytes(b"false", "little"))
 
@@ -201,10 +202,10 @@ class ArrayWriter:
     items: TokenWriter
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        return _enclosed(b"[", array, absent, self._encoded, b"]")
+        return _enclosed(b"[", array, absent, self._items, b"]")
 
-    def _encoded(self, items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
-        return _joined([Literal(b",", unused), *_or_null(self.items, items, unused)], len(items))
+    def _items(self, items: pa.Array, unused: Absent) -> Sequence[Piece]:
+        return pieces_of([Literal(b",", unused), *_or_null(self.items, items, unused)], len(items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +216,11 @@ class MapWriter:
     value: TokenWriter
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        return _enclosed(b"{", array, absent, self._encoded, b"}")
+        return _enclosed(b"{", array, absent, self._entries, b"}")
 
-    def _encoded(self, entries: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
+    def _entries(self, entries: pa.Array, unused: Absent) -> Sequence[Piece]:
         name = [Literal(b",", unused), *self.key.tokens(entries.field(0), unused), Literal(b":", unused)]
-        return _joined([*name, *_or_null(self.value, entries.field(1), unused)], len(entries))
+        return pieces_of([*name, *_or_null(self.value, entries.field(1), unused)], len(entries))
 
 
 def _or_null(writer: TokenWriter, items: pa.Array, unused: Absent) -> list[Token]:
@@ -230,17 +231,10 @@ def _or_null(writer: TokenWriter, items: pa.Array, unused: Absent) -> list[Token
     return [Literal(b"null", either(~nulls, unused)), *writer.tokens(items, either(nulls, unused))]
 
 
-def _joined(tokens: Sequence[Token], rows: int) -> tuple[pa.Buffer, Int64s]:
-    return joined(pieces_of(tokens, rows) if rows else [], rows)
-
-
 def _enclosed(opening: bytes, array: pa.Array, absent: Absent, encode: _Encode, closing: bytes) -> list[Token]:
     if not len(array):
         return []
-    encoded = encode_items(array, absent, encode)
-    # Each item begins with a comma, and the first of a row goes without it.
-    starts = encoded.starts + (encoded.counts > 0)
-    items = BinaryColumn.of(encoded.data, starts, encoded.ends - starts, None, is_contiguous=False)
+    items, _ = encode_items(array, absent, encode, separator_bytes=1)
     return [Literal(opening, absent), *column_pieces(items), Literal(closing, absent)]
 
 
@@ -327,8 +321,7 @@ class TextWriter:
     path: str
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        inside = only_present(column_pieces(escaped(array, absent, self.path)), absent)
-        return [Literal(_QUOTE, absent), *inside, Literal(_QUOTE, absent)]
+        return in_quotes(column_pieces(escaped(array, absent, self.path)), absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,11 +344,7 @@ class BinaryWriter:
             text[ends[rest >= padding] - padding] = ord("=")
         starts = bounds[:-1] // 3 * 4
         encoded = BinaryColumn.of(pa.py_buffer(text), starts, ends - starts, None, is_contiguous=True)
-        return [
-            Literal(_QUOTE, absent),
-            *only_present(column_pieces(encoded), absent),
-            Literal(_QUOTE, absent),
-        ]
+        return in_quotes(column_pieces(encoded), absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,14 +352,8 @@ class QuotedWriter:
     """Integers and booleans as texts: the keys of maps."""
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        return [
-            Literal(_QUOTE, absent),
-            *_text_pieces(pc.cast(array, pa.string()), absent),
-            Literal(_QUOTE, absent),
-        ]
+        return in_quotes(column_pieces(BinaryColumn.from_arrow(array.cast(pa.string()))), absent)
 
 
 def _text_pieces(texts: pa.Array, absent: Absent) -> list[Piece]:
-    if not len(texts):
-        return []
     return only_present(column_pieces(BinaryColumn.from_arrow(texts)), absent)

@@ -12,12 +12,12 @@ Source: https://protobuf.dev/programming-guides/encoding/, https://protobuf.dev/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from kafka_sink.formats.column_format import PROTOBUF, ColumnEncoder, ColumnFormat
+from kafka_sink.formats.column_format import PROTOBUF, ColumnEncoder, ColumnFormat, Format
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import is_list
 from kafka_sink.formats.payloads import FieldsEncoder
@@ -106,8 +106,8 @@ class _Derivation:
         taken = {field.name for field in kind} | {_entry(field.name) for field in kind if pa.types.is_map(field.type)}
         fields, declared, lines = [], [], []
         for number, each in enumerate(kind, 1):
-            place = f"{path}.{each.name}"
-            struct, inside = _struct_in(each.type, place)
+            field_path = f"{path}.{each.name}"
+            struct, inside = _struct_in(each.type, field_path)
             if struct is None:
                 type_name = ""
             else:
@@ -115,7 +115,7 @@ class _Derivation:
                 taken.add(own)
                 type_name = f"{full}.{own}"
                 declared += self.message(own, type_name, struct, inside, f"{indent}  ")
-            field, shown = self._field(each, number, full, type_name, place)
+            field, shown = self._field(each, number, full, type_name, field_path)
             fields.append(field)
             lines.append(f"{indent}  {shown} {each.name} = {number};")
         self.messages[full] = Message(full, tuple(fields))
@@ -160,10 +160,12 @@ class _Derivation:
         if pa.types.is_struct(kind):
             return MESSAGE, type_name
         if pa.types.is_duration(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None):
-            known = DURATION if pa.types.is_duration(kind) else TIMESTAMP
-            self.imported.add(known)
-            self.messages[known] = _seconds_and_nanos(known)
-            return MESSAGE, known
+            well_known = DURATION if pa.types.is_duration(kind) else TIMESTAMP
+            self.imported.add(well_known)
+            seconds = MessageField("seconds", 1, "int64", Presence.IMPLICIT)
+            nanos = MessageField("nanos", 2, "int32", Presence.IMPLICIT)
+            self.messages[well_known] = Message(well_known, (seconds, nanos))
+            return MESSAGE, well_known
         if is_list(kind) or pa.types.is_map(kind):
             raise FormatError(
                 f"column '{path}' is {shown_type(kind)}, and Protobuf has no lists and maps within these; put it into "
@@ -171,11 +173,6 @@ class _Derivation:
             )
         remedy = next((text for fits, text in _REMEDIES if fits(kind)), "cast it to string, or drop it")
         raise FormatError(f"column '{path}' is {shown_type(kind)}, which has no counterpart in Protobuf; {remedy}")
-
-
-def _seconds_and_nanos(name: str) -> Message:
-    seconds = MessageField("seconds", 1, "int64", Presence.IMPLICIT)
-    return Message(name, (seconds, MessageField("nanos", 2, "int32", Presence.IMPLICIT)))
 
 
 def _struct_in(kind: pa.DataType, path: str) -> tuple[pa.DataType | None, str]:
@@ -239,7 +236,7 @@ def _check_names(kind: pa.DataType, path: str) -> None:
         seen[in_json] = field.name
 
 
-class ProtobufFormat:
+class ProtobufFormat(Format):
     """Schemas are texts of proto files, compiled on the driver; the tasks get the messages."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
@@ -248,9 +245,6 @@ class ProtobufFormat:
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         derived = derive_schema(kind, column)
         return ColumnFormat(column, PROTOBUF, derived.text, messages=derived.schema)
-
-    def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
-        return (self.derived(kind, column),)
 
     def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         from kafka_sink.formats.protobuf.parsing import parse_schema

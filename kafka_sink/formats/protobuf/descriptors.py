@@ -20,9 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_sink.formats.bounds import check_size
 from kafka_sink.formats.errors import FormatError, schema_boundary
-from kafka_sink.formats.schema_text import SchemaText, without_comments
+from kafka_sink.formats.schema_text import SchemaText, check_size, without_comments
 
 #: What every compiler and every registry has.
 _WELL_KNOWN: Final = "google/protobuf/"
@@ -122,14 +121,6 @@ def may_declare(text: str, message: str) -> bool:
     return re.search(rf"\bmessage\s+{name}\s*\{{", without_comments(text)) is not None
 
 
-def is_set(data: bytes) -> bool:
-    """Whether *data* is a set of descriptors.
-
-    :raises FormatError: if a package is missing.
-    """
-    return _read_set(data) is not None
-
-
 @lru_cache(_KEPT)
 @schema_boundary("Protobuf schema")
 def descriptors(text: str) -> Any:
@@ -169,7 +160,10 @@ def _check_names(file: Any) -> None:
 
 
 def has_own_set(text: str) -> bool:
-    """Whether *text* is a set, which may have several files."""
+    """Whether *text* is a set of descriptors, which may have several files.
+
+    :raises FormatError: if a package is missing.
+    """
     data = _base64(text)
     return data is not None and _read_set(data) is not None
 

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.formats.errors import FormatError, check_names, shown_type
-from kafka_sink.formats.fields import is_bytes, is_list, is_text
+from kafka_sink.formats.fields import PER_SECOND, is_bytes, is_list, is_text
 from kafka_sink.formats.payloads import NothingWriter, PieceWriter
+from kafka_sink.formats.protobuf import writers
 from kafka_sink.formats.protobuf.schema import (
     BOOL,
     DOUBLE,
@@ -32,32 +33,6 @@ from kafka_sink.formats.protobuf.schema import (
     Presence,
     ProtobufSchema,
 )
-from kafka_sink.formats.protobuf.writers import (
-    END_GROUP,
-    FIXED32,
-    FIXED64,
-    LENGTH_DELIMITED,
-    START_GROUP,
-    VARINT,
-    BooleanWriter,
-    BytesWriter,
-    DecimalWriter,
-    EnumWriter,
-    FloatWriter,
-    GroupWriter,
-    IntegerWriter,
-    ListWriter,
-    MapWriter,
-    MessageFields,
-    MessageWriter,
-    MomentWriter,
-    Oneof,
-    RequiredWriter,
-    SingularWriter,
-    Value,
-    WrapperWriter,
-    tag_of,
-)
 
 _STORED: Final[Mapping[pa.DataType, type[np.generic]]] = {
     pa.int8(): np.int8,
@@ -67,25 +42,24 @@ _STORED: Final[Mapping[pa.DataType, type[np.generic]]] = {
 }
 #: The wire type of each type of integers, and the numbers that it has.
 _INTEGERS: Final[Mapping[str, tuple[int, int, int]]] = {
-    "int32": (VARINT, -(1 << 31), (1 << 31) - 1),
-    "sint32": (VARINT, -(1 << 31), (1 << 31) - 1),
-    "sfixed32": (FIXED32, -(1 << 31), (1 << 31) - 1),
-    "uint32": (VARINT, 0, (1 << 32) - 1),
-    "fixed32": (FIXED32, 0, (1 << 32) - 1),
-    "int64": (VARINT, -(1 << 63), (1 << 63) - 1),
-    "sint64": (VARINT, -(1 << 63), (1 << 63) - 1),
-    "sfixed64": (FIXED64, -(1 << 63), (1 << 63) - 1),
-    "uint64": (VARINT, 0, (1 << 64) - 1),
-    "fixed64": (FIXED64, 0, (1 << 64) - 1),
+    "int32": (writers.VARINT, -(1 << 31), (1 << 31) - 1),
+    "sint32": (writers.VARINT, -(1 << 31), (1 << 31) - 1),
+    "sfixed32": (writers.FIXED32, -(1 << 31), (1 << 31) - 1),
+    "uint32": (writers.VARINT, 0, (1 << 32) - 1),
+    "fixed32": (writers.FIXED32, 0, (1 << 32) - 1),
+    "int64": (writers.VARINT, -(1 << 63), (1 << 63) - 1),
+    "sint64": (writers.VARINT, -(1 << 63), (1 << 63) - 1),
+    "sfixed64": (writers.FIXED64, -(1 << 63), (1 << 63) - 1),
+    "uint64": (writers.VARINT, 0, (1 << 64) - 1),
+    "fixed64": (writers.FIXED64, 0, (1 << 64) - 1),
 }
 _OTHER_WIRE_TYPES: Final[Mapping[str, int]] = {
-    BOOL: VARINT,
-    ENUM: VARINT,
-    FLOAT: FIXED32,
-    DOUBLE: FIXED64,
-    GROUP: START_GROUP,
+    BOOL: writers.VARINT,
+    ENUM: writers.VARINT,
+    FLOAT: writers.FIXED32,
+    DOUBLE: writers.FIXED64,
+    GROUP: writers.START_GROUP,
 }
-_PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 # The years 1 to 9999.
 _FIRST_SECOND: Final = -62_135_596_800
 _LAST_SECOND: Final = 253_402_300_799
@@ -94,7 +68,7 @@ _LONGEST: Final = 315_576_000_000
 _CAST: Final = "cast the column, or change the schema"
 
 
-def fields_of_rows(schema: ProtobufSchema, kind: pa.DataType, path: str) -> MessageFields:
+def fields_of_rows(schema: ProtobufSchema, kind: pa.DataType, path: str) -> writers.MessageFields:
     """The writers of column *path*, whose rows have the type *kind*, as the root of *schema*.
 
     :raises FormatError: if the column cannot be written so; the text names the column and both types.
@@ -108,7 +82,7 @@ class _Matching:
     def __init__(self, schema: ProtobufSchema) -> None:
         self._schema = schema
 
-    def fields(self, message: Message, kind: pa.DataType, path: str) -> MessageFields:
+    def fields(self, message: Message, kind: pa.DataType, path: str) -> writers.MessageFields:
         """:raises FormatError: if a struct of the type *kind* cannot be written as *message*."""
         if not pa.types.is_struct(kind):
             raise FormatError(
@@ -117,18 +91,18 @@ class _Matching:
             )
         names = [field.name for field in kind]
         check_names(names, [field.name for field in message.fields], message, path)
-        columns, writers = [], []
+        columns, field_writers = [], []
         for field in message.fields:
-            place = f"{path}.{field.name}"
+            inner = f"{path}.{field.name}"
             if field.name in names:
                 columns.append(names.index(field.name))
-                writers.append(self._field_writer(field, kind[names.index(field.name)].type, place))
+                field_writers.append(self._field_writer(field, kind[names.index(field.name)].type, inner))
             elif field.presence is Presence.REQUIRED:
                 raise FormatError(
-                    f"column '{place}' is missing: the schema's field '{field.name}' is required; add the column, or "
+                    f"column '{inner}' is missing: the schema's field '{field.name}' is required; add the column, or "
                     "make the field optional"
                 )
-        return MessageFields(path, tuple(columns), tuple(writers), _oneofs(message, names))
+        return writers.MessageFields(path, tuple(columns), tuple(field_writers), _oneofs(message, names))
 
     def _field_writer(self, field: MessageField, kind: pa.DataType, path: str) -> PieceWriter:
         if pa.types.is_null(kind) and field.presence is not Presence.REQUIRED:
@@ -140,18 +114,18 @@ class _Matching:
             if not is_list(kind):
                 raise _mismatch(field, kind, path, "make it an array: array(…)")
             is_packed = field.presence is Presence.PACKED
-            tag = tag_of(field.number, LENGTH_DELIMITED) if is_packed else _tag(field)
-            return ListWriter(path, tag, self._value(field, kind.value_type, f"{path}[]"), is_packed)
+            tag = writers.tag_of(field.number, writers.LENGTH_DELIMITED) if is_packed else _tag(field)
+            return writers.ListWriter(path, tag, self._value(field, kind.value_type, f"{path}[]"), is_packed)
         value = self._value(field, kind, path)
         if field.presence is Presence.REQUIRED:
-            return RequiredWriter(path, _tag(field), value)
-        return SingularWriter(_tag(field), value, field.presence is Presence.IMPLICIT)
+            return writers.RequiredWriter(path, _tag(field), value)
+        return writers.SingularWriter(_tag(field), value, field.presence is Presence.IMPLICIT)
 
     def _map_writer(self, field: MessageField, entry: Message, kind: pa.DataType, path: str) -> PieceWriter:
         if not pa.types.is_map(kind):
             raise _mismatch(field, kind, path, "make it a map")
         key, value = entry.fields
-        return MapWriter(
+        return writers.MapWriter(
             path,
             _tag(field),
             _tag(key),
@@ -160,61 +134,61 @@ class _Matching:
             self._value(value, kind.item_type, f"{path}{{}}"),
         )
 
-    def _value(self, field: MessageField, kind: pa.DataType, path: str) -> Value:
+    def _value(self, field: MessageField, kind: pa.DataType, path: str) -> writers.Value:
         """The writer of what is not null."""
         if field.kind == ENUM and (is_text(kind) or kind in _STORED):
-            return EnumWriter(path, self._schema.enums[field.type_name].numbers, is_text(kind))
+            return writers.EnumWriter(path, self._schema.enums[field.type_name].numbers, is_text(kind))
         if field.kind == GROUP:
-            return GroupWriter(self._inside(field, kind, path), tag_of(field.number, END_GROUP))
+            return writers.GroupWriter(self._inside(field, kind, path), writers.tag_of(field.number, writers.END_GROUP))
         if field.kind == MESSAGE:
             writer = _well_known(field, kind, path)
-            return MessageWriter(self._inside(field, kind, path)) if writer is None else writer
+            return writers.MessageWriter(self._inside(field, kind, path)) if writer is None else writer
         return _scalar(field, kind, path)
 
-    def _inside(self, field: MessageField, kind: pa.DataType, path: str) -> MessageFields:
+    def _inside(self, field: MessageField, kind: pa.DataType, path: str) -> writers.MessageFields:
         if not pa.types.is_struct(kind):
             raise _mismatch(field, kind, path, _CAST)
         return self.fields(self._schema.messages[field.type_name], kind, path)
 
 
-def _well_known(field: MessageField, kind: pa.DataType, path: str) -> Value | None:
+def _well_known(field: MessageField, kind: pa.DataType, path: str) -> writers.Value | None:
     """The writer of a message from a column without parts; None if there is none."""
     if field.type_name == TIMESTAMP and pa.types.is_timestamp(kind) and kind.tz is not None:
         allowed = "google.protobuf.Timestamp takes the years 1 to 9999"
-        return MomentWriter(path, _PER_SECOND[kind.unit], _FIRST_SECOND, _LAST_SECOND, allowed, is_signed=False)
+        return writers.MomentWriter(path, PER_SECOND[kind.unit], _FIRST_SECOND, _LAST_SECOND, allowed, is_signed=False)
     if field.type_name == DURATION and pa.types.is_duration(kind):
         allowed = "google.protobuf.Duration takes 10,000 years"
-        return MomentWriter(path, _PER_SECOND[kind.unit], -_LONGEST, _LONGEST, allowed, is_signed=True)
+        return writers.MomentWriter(path, PER_SECOND[kind.unit], -_LONGEST, _LONGEST, allowed, is_signed=True)
     if field.type_name in WRAPPERS and not pa.types.is_struct(kind):
         inside = MessageField("value", 1, WRAPPERS[field.type_name], Presence.IMPLICIT)
-        return WrapperWriter(_wire_type(inside), _scalar(inside, kind, path))
+        return writers.WrapperWriter(_wire_type(inside), _scalar(inside, kind, path))
     return None
 
 
-def _scalar(field: MessageField, kind: pa.DataType, path: str) -> Value:
+def _scalar(field: MessageField, kind: pa.DataType, path: str) -> writers.Value:
     if field.kind in _INTEGERS:
         return _integer(field, kind, path)
     match field.kind:
         case "bool" if pa.types.is_boolean(kind):
-            return BooleanWriter()
+            return writers.BooleanWriter()
         case "float" if pa.types.is_float32(kind):
-            return FloatWriter(np.float32, np.float32)
+            return writers.FloatWriter(np.float32, np.float32)
         case "double" if pa.types.is_float32(kind) or pa.types.is_float64(kind):
-            return FloatWriter(np.float32 if pa.types.is_float32(kind) else np.float64, np.float64)
+            return writers.FloatWriter(np.float32 if pa.types.is_float32(kind) else np.float64, np.float64)
         case "string" if is_text(kind):
-            return BytesWriter(path, is_text=True)
+            return writers.BytesWriter(path, is_text=True)
         case "bytes" if is_text(kind) or is_bytes(kind):
-            return BytesWriter(path, is_text=False)
+            return writers.BytesWriter(path, is_text=False)
     raise _mismatch(field, kind, path, _CAST)
 
 
-def _integer(field: MessageField, kind: pa.DataType, path: str) -> Value:
+def _integer(field: MessageField, kind: pa.DataType, path: str) -> writers.Value:
     wire_type, low, high = _INTEGERS[field.kind]
     is_zigzag = field.kind in ("sint32", "sint64")
     if pa.types.is_decimal128(kind) and kind.scale == 0 and high == (1 << 64) - 1:
-        return DecimalWriter(path, field.kind, wire_type)
+        return writers.DecimalWriter(path, field.kind, wire_type)
     if pa.types.is_date32(kind) and high == (1 << 31) - 1:
-        return IntegerWriter(path, field.kind, np.int32, wire_type, is_zigzag)
+        return writers.IntegerWriter(path, field.kind, np.int32, wire_type, is_zigzag)
     # As to_protobuf: the nanoseconds since midnight, in 64 bits.
     stored = np.int64 if kind == pa.time64("ns") and high >> 32 else _STORED.get(kind)
     if stored is None:
@@ -224,30 +198,30 @@ def _integer(field: MessageField, kind: pa.DataType, path: str) -> Value:
         # What a bigint has that is no int would be found in a row only.
         raise _mismatch(field, kind, path, "cast the column to int, or make the field int64")
     bounds = None if low <= held.min and held.max <= high else (low, high)
-    return IntegerWriter(path, field.kind, stored, wire_type, is_zigzag, bounds)
+    return writers.IntegerWriter(path, field.kind, stored, wire_type, is_zigzag, bounds)
 
 
-def _oneofs(message: Message, names: list[str]) -> tuple[Oneof, ...]:
+def _oneofs(message: Message, names: list[str]) -> tuple[writers.Oneof, ...]:
     """The oneofs of which several fields have a column."""
     oneofs: dict[str, list[str]] = {}
     for field in message.fields:
         if field.oneof is not None and field.name in names:
             oneofs.setdefault(field.oneof, []).append(field.name)
     return tuple(
-        Oneof(name, tuple(names.index(member) for member in members), tuple(members))
+        writers.Oneof(name, tuple(names.index(member) for member in members), tuple(members))
         for name, members in oneofs.items()
         if len(members) > 1
     )
 
 
 def _tag(field: MessageField) -> bytes:
-    return tag_of(field.number, _wire_type(field))
+    return writers.tag_of(field.number, _wire_type(field))
 
 
 def _wire_type(field: MessageField) -> int:
     if field.kind in _INTEGERS:
         return _INTEGERS[field.kind][0]
-    return _OTHER_WIRE_TYPES.get(field.kind, LENGTH_DELIMITED)
+    return _OTHER_WIRE_TYPES.get(field.kind, writers.LENGTH_DELIMITED)
 
 
 def _mismatch(field: MessageField, kind: pa.DataType, path: str, remedy: str) -> FormatError:

@@ -49,8 +49,8 @@ def parse_file(text: str) -> ProtobufSchema:
     """
     pool = pool_of(text)
     resolved = _Resolved(pool.FindAllExtensions)
-    known = message_names(text)
-    for name, _ in known:
+    messages = message_names(text)
+    for name, _ in messages:
         resolved.add(pool.FindMessageTypeByName(name))
     root, position = _root(text, None)
     return ProtobufSchema(root, position, resolved.messages, resolved.enums)
@@ -128,14 +128,14 @@ def _named(messages: Any, scope: str, position: tuple[int, ...]) -> list[tuple[s
 
 def _root(text: str, message: str | None) -> tuple[str, tuple[int, ...]]:
     """The full name and the position of *message*, or of the first one."""
-    known = message_names(text)
-    if not known:
+    messages = message_names(text)
+    if not messages:
         raise FormatError("the Protobuf schema declares no message")
     if message is None:
-        return known[0]
-    names = [name for name, _ in known]
-    matching = [candidate for candidate in known if candidate[0] == message] or [
-        candidate for candidate in known if candidate[0].endswith(f".{message}")
+        return messages[0]
+    names = [name for name, _ in messages]
+    matching = [candidate for candidate in messages if candidate[0] == message] or [
+        candidate for candidate in messages if candidate[0].endswith(f".{message}")
     ]
     if not matching:
         raise FormatError(

@@ -8,15 +8,15 @@ Source: https://protobuf.dev/programming-guides/encoding/, https://protobuf.dev/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kafka_sink.columns.varint import MAX_VARLONG_BYTES
 from kafka_sink.common.errors import CorruptRecordError
-from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.protobuf.schema import ENUM, MESSAGE, Message, MessageField, Presence, ProtobufSchema
 from kafka_sink.formats.protobuf.writers import END_GROUP, FIXED32, FIXED64, LENGTH_DELIMITED, START_GROUP, VARINT
+from kafka_sink.formats.schema_text import MOST_DEPTH
 
 _ANY: Final = "google.protobuf.Any"
 #: So many characters of names, or bytes of an Any, which are copied, are as heavy as a value.
@@ -48,10 +48,6 @@ class _Kind:
 _UNKNOWN: Final = _Kind("", {}, 1)
 
 
-def _weight(kinds: Mapping[str, _Kind]) -> Callable[[MessageField], int]:
-    return lambda field: kinds[field.type_name].weight if field.type_name in kinds else 0
-
-
 class Scale:
     """Weighs messages of *schema*."""
 
@@ -61,13 +57,12 @@ class Scale:
             for name, enum in schema.enums.items()
         }
         kinds = {name: _Kind.of(message, self.enums) for name, message in schema.messages.items()}
-        #: An entry without a value has an empty message there.
-        self.kinds = {
-            name: replace(kind, weight=kind.weight + sum(map(_weight(kinds), kind.fields.values())))
-            if schema.messages[name].is_map_entry
-            else kind
-            for name, kind in kinds.items()
-        }
+        self.kinds = dict(kinds)
+        for name, kind in kinds.items():
+            if schema.messages[name].is_map_entry:
+                # An entry without a value has an empty message there.
+                held = (kinds[field.type_name].weight for field in kind.fields.values() if field.type_name in kinds)
+                self.kinds[name] = replace(kind, weight=kind.weight + sum(held))
 
     def check(self, name: str, data: bytes, most: int) -> int:
         """Check that the message *name*, which is *data*, has at most *most* values, each of up to some 64 characters

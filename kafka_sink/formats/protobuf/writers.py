@@ -13,7 +13,7 @@ https://protobuf.dev/reference/protobuf/google.protobuf/#timestamp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.columns.binary_column import Bools, Int64s
 from kafka_sink.columns.gather import (
     Piece,
     UInt64s,
@@ -39,7 +39,6 @@ from kafka_sink.formats.fields import (
     after,
     decimal_halves,
     either,
-    joined,
     nulls_of,
     numbers,
     only_present,
@@ -212,11 +211,11 @@ class EnumWriter:
     is_named: bool
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        known: list[Any] = [name if self.is_named else number for name, number in self.numbers]
+        taken: list[Any] = [name if self.is_named else number for name, number in self.numbers]
         array = array if self.is_named else array.cast(pa.int64())
-        indices = pc.index_in(array, value_set=pa.array(known, array.type))
+        indices = pc.index_in(array, value_set=pa.array(taken, array.type))
         problem = (
-            f"which is not one of the enum's {'names' if self.is_named else 'numbers'} ({', '.join(map(str, known))}); "
+            f"which is not one of the enum's {'names' if self.is_named else 'numbers'} ({', '.join(map(str, taken))}); "
             "add it to the schema, or map it"
         )
         refuse_rows(indices.is_null().to_numpy(zero_copy_only=False), absent, array, self.path, problem)
@@ -301,7 +300,7 @@ class ListWriter:
     is_packed: bool
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        items = _encoded_items(array, absent, self._items)
+        items, _ = encode_items(array, absent, self._items)
         if not self.is_packed or not items.max_length:
             return column_pieces(items)
         is_empty = None if items.min_length else items.lengths == 0
@@ -324,7 +323,7 @@ class MapWriter:
     value: Value
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        return column_pieces(_encoded_items(array, absent, self._entries))
+        return column_pieces(encode_items(array, absent, self._entries)[0])
 
     def _entries(self, entries: pa.Array, unused: Absent) -> Sequence[Piece]:
         keys, values = entries.field(0), entries.field(1)
@@ -334,19 +333,6 @@ class MapWriter:
             *self.value.pieces(values, unused, self.value_tag, is_implicit=False),
         ]
         return framed(self.tag, inside, unused)
-
-
-def _encoded_items(
-    array: pa.Array, absent: Absent, pieces_of: Callable[[pa.Array, Absent], Sequence[Piece]]
-) -> BinaryColumn:
-    """The items of each row, one after the other."""
-
-    def encode(items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
-        rows = len(items)
-        return joined(pieces_of(items, unused) if rows else [], rows)
-
-    encoded = encode_items(array, absent, encode)
-    return BinaryColumn.of(encoded.data, encoded.starts, encoded.ends - encoded.starts, None, is_contiguous=False)
 
 
 @dataclass(frozen=True, slots=True)

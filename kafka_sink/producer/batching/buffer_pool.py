@@ -99,7 +99,7 @@ class BufferPool:
 
     def _reserve(self, size: int) -> bool:
         """Take *size* bytes if they are available, lock held. The buffer for them is created afterwards."""
-        if self._available() < size:
+        if self.available_memory < size:
             return False
         self._free_up(size)
         self._non_pooled_available -= size
@@ -154,7 +154,7 @@ class BufferPool:
             # Without the memory, or with a kept buffer: the next waiter gets these bytes.
             self._non_pooled_available += gathered
             self._waiters.remove(more_memory)
-            if self._available() > 0:
+            if self.available_memory > 0:
                 self._signal_first()
             now_ms = self._clock.monotonic_ms()
             self._waits_ms.record(now_ms - started, now_ms)
@@ -175,7 +175,7 @@ class BufferPool:
         """
         with self._lock:
             self._non_pooled_available += len(buffer) - sum(map(len, pieces))
-            if self._available() > 0:
+            if self.available_memory > 0:
                 self._signal_first()
 
     def release_kept(self) -> None:
@@ -192,9 +192,8 @@ class BufferPool:
 
     @property
     def available_memory(self) -> int:
-        """Bytes not in use, including kept buffers."""
-        # Without the lock: a slightly outdated value does no harm.
-        return self._available()
+        """Bytes not in use, including kept buffers; read without the lock, a slightly outdated value does no harm."""
+        return self._non_pooled_available + len(self._free) * self.poolable_size
 
     @property
     def queued(self) -> int:
@@ -211,9 +210,6 @@ class BufferPool:
         yield "waiting-threads", self.queued
         yield "bufferpool-wait-ratio", waits_ms.rate(now_ms) / 1000
         yield "bufferpool-wait-time-ns-total", waits_ms.total * _NS_PER_MS
-
-    def _available(self) -> int:
-        return self._non_pooled_available + len(self._free) * self.poolable_size
 
     def _free_up(self, size: int) -> None:
         while self._free and self._non_pooled_available < size:

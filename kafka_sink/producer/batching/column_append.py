@@ -1,7 +1,7 @@
 """Appends whole columns: plans the place of each row of a chunk first, then encodes all rows at once.
 
 Runs on the calling thread, and appends to the same batches as single records, through the accumulator. The encoding of
-a row depends on its place in its batch (offset delta, timestamp delta), so the plan reads the open batches. If open
+a row depends on its position in its batch (offset delta, timestamp delta), so the plan reads the open batches. If open
 batches were drained meanwhile, the rows of all their partitions are planned and encoded again together. This module
 never loops over rows, never touches a queue and never holds a lock.
 """
@@ -55,33 +55,40 @@ class SortedRows:
 
 
 class _Segment(NamedTuple):
-    """Rows ``start … end - 1`` of the chunk, which go into one batch: ``place``, or a new batch if that has none."""
+    """Rows ``start … end - 1`` of the chunk, which go into one batch: ``target``, or a new batch if that has none."""
 
     run: int
     start: int
     end: int
-    place: OpenBatch
+    target: OpenBatch
 
 
 class AppendedRows:
-    """Which rows of a chunk have been appended, for the caller of an append that fails part way."""
+    """Which of *rows* rows have been appended, for the caller of an append that fails part way. The caller may append
+    them in several pieces, each of which begins with :meth:`begin`.
+    """
 
     def __init__(self, rows: int) -> None:
-        #: bool[rows], in the order in which the rows were passed.
+        #: bool[rows], in the order of the caller.
         self.is_appended = np.zeros(rows, dtype=np.bool_)
-        # The positions, in the chunk that was passed, of the rows of the chunk that is planned again.
-        self._places: Int64s | None = None
+        self._first = 0
+        # The positions, from the first row of the piece on, of the rows of the chunk that is being appended.
+        self._positions: Int64s | None = None
+
+    def begin(self, first: int, order: Int64s | None) -> None:
+        """Begin a piece at row *first*, whose rows are appended in this *order* (None: unchanged)."""
+        self._first, self._positions = first, order
 
     def add(self, start: int, end: int) -> None:
         """Mark rows ``start … end - 1`` of the chunk that is being appended as appended."""
-        if self._places is None:
-            self.is_appended[start:end] = True
+        if self._positions is None:
+            self.is_appended[self._first + start : self._first + end] = True
         else:
-            self.is_appended[self._places[start:end]] = True
+            self.is_appended[self._first + self._positions[start:end]] = True
 
     def go_on_with(self, rows: Int64s) -> None:
         """Continue with only *rows* of the chunk that was being appended."""
-        self._places = rows if self._places is None else self._places[rows]
+        self._positions = rows if self._positions is None else self._positions[rows]
 
 
 class ColumnAppender:
@@ -112,16 +119,16 @@ class ColumnAppender:
         new_batch = accumulator.new_batch(rows.topic)
         for _ in range(_ROUNDS_WITH_OPEN_BATCHES):
             accumulator.check_open()
-            places = [accumulator.open_batch(partition, new_batch) for partition in rows.run_partitions]
-            missed, ready = self._carry_out(_Plan(rows, places, new_batch), callback, deadline, appended)
+            targets = [accumulator.open_batch(partition, new_batch) for partition in rows.run_partitions]
+            missed, ready = self._carry_out(_Plan(rows, targets, new_batch), callback, deadline, appended)
             wake |= ready
             if not missed:
                 return wake
             rows, positions = rows.of_runs(missed)
             appended.go_on_with(positions)
         accumulator.check_open()
-        places = [new_batch] * len(rows.run_partitions)
-        _, ready = self._carry_out(_Plan(rows, places, new_batch), callback, deadline, appended)
+        targets = [new_batch] * len(rows.run_partitions)
+        _, ready = self._carry_out(_Plan(rows, targets, new_batch), callback, deadline, appended)
         return wake | ready
 
     def _carry_out(
@@ -140,11 +147,11 @@ class ColumnAppender:
                 continue
             records = encoded.data[int(bounds[segment.start]) : int(bounds[segment.end])]
             rows = EncodedRows(records, segment.end - segment.start, *plan.timestamp_span(segment), callback)
-            batch = segment.place.batch
+            batch = segment.target.batch
             if batch is None:
                 left = max(deadline - self._clock.monotonic_ms(), 0)
                 ready |= self._accumulator.append_to_new_batch(plan.rows.run_partitions[segment.run], rows, left)
-            elif self._accumulator.continue_batch(batch, segment.place.record_count, rows):
+            elif self._accumulator.continue_batch(batch, segment.target.record_count, rows):
                 ready |= batch.is_full
             else:
                 missed.append(segment.run)
@@ -156,58 +163,58 @@ class ColumnAppender:
 class _Plan:
     """Assigns every row to a batch, with its offset delta and its timestamp delta.
 
-    :param places: where the first rows of each run go.
+    :param targets: where the first rows of each run go.
     :param new_batch: where rows go that do not fit there.
     """
 
-    def __init__(self, rows: SortedRows, places: list[OpenBatch], new_batch: OpenBatch) -> None:
+    def __init__(self, rows: SortedRows, targets: list[OpenBatch], new_batch: OpenBatch) -> None:
         self.rows = rows
-        self._places = places
+        self._targets = targets
         self._new_batch = new_batch
         self._timestamps = rows.chunk.timestamps
         self._content = content_sizes(rows.chunk)
         self.segments: list[_Segment] = []
         run_starts = rows.run_starts
         lengths = np.diff(run_starts)
-        counts = np.array([place.record_count for place in places], dtype=np.int64)
+        counts = np.array([target.record_count for target in targets], dtype=np.int64)
         self.offset_deltas: Int64s = np.arange(len(self._content), dtype=np.int64)
         self.offset_deltas -= np.repeat(run_starts[:-1] - counts, lengths)
         self.timestamp_deltas = self._first_timestamp_deltas(lengths)
         starts: list[int] = run_starts.tolist()
         most_bytes = int(self._content.sum()) + MAX_RECORD_OVERHEAD_BYTES * len(self._content)
-        if most_bytes <= min(place.room_bytes for place in places):
+        if most_bytes <= min(target.room_bytes for target in targets):
             # A few rows fit wherever they go, whatever the exact size of each is.
-            self.segments = [_Segment(run, starts[run], starts[run + 1], place) for run, place in enumerate(places)]
+            self.segments = [_Segment(run, starts[run], starts[run + 1], target) for run, target in enumerate(targets)]
             return
         sizes = sizes_from_content(self._content, self.offset_deltas, self.timestamp_deltas)
         run_bytes = np.add.reduceat(sizes, run_starts[:-1]).tolist()
-        for run, place in enumerate(places):
+        for run, target in enumerate(targets):
             start, end = starts[run], starts[run + 1]
-            if run_bytes[run] <= place.room_bytes:
-                self.segments.append(_Segment(run, start, end, place))
+            if run_bytes[run] <= target.room_bytes:
+                self.segments.append(_Segment(run, start, end, target))
             else:
                 self._roll_over(run, start, end, sizes)
 
     def _first_timestamp_deltas(self, lengths: Int64s) -> Int64s:
         """The deltas if every run fits into its open batch (or into one new batch)."""
-        places, wall_ms = self._places, self.rows.wall_ms
+        targets, wall_ms = self._targets, self.rows.wall_ms
         if self._timestamps is None:
-            bases = np.array([wall_ms if place.batch is None else place.base_timestamp for place in places])
+            bases = np.array([wall_ms if target.batch is None else target.base_timestamp for target in targets])
             return np.repeat(wall_ms - bases, lengths)
         firsts = self._timestamps[self.rows.run_starts[:-1]]
-        bases = np.array([place.base_timestamp for place in places], dtype=np.int64)
-        is_new = np.array([place.batch is None for place in places], dtype=np.bool_)
+        bases = np.array([target.base_timestamp for target in targets], dtype=np.int64)
+        is_new = np.array([target.batch is None for target in targets], dtype=np.bool_)
         return np.asarray(self._timestamps - np.repeat(np.where(is_new, firsts, bases), lengths), dtype=np.int64)
 
     def _roll_over(self, run: int, start: int, end: int, sizes: Int64s) -> None:
         """Split the run ``start … end - 1`` into the rest of the open batch and new batches behind it."""
-        place = self._places[run]
+        target = self._targets[run]
         least = np.cumsum(self._content[start:end] + _LEAST_OVERHEAD)
         fitting = 0
-        if place.batch is not None:
-            fitting = int(np.searchsorted(np.cumsum(sizes[start:end]), place.room_bytes, side="right"))
+        if target.batch is not None:
+            fitting = int(np.searchsorted(np.cumsum(sizes[start:end]), target.room_bytes, side="right"))
             if fitting:
-                self.segments.append(_Segment(run, start, start + fitting, place))
+                self.segments.append(_Segment(run, start, start + fitting, target))
         position = start + fitting
         while position < end:
             done = int(least[position - start - 1]) if position > start else 0

@@ -31,15 +31,12 @@ from kafka_sink.producer.futures import (
 from kafka_sink.records import batch as record_batch
 from kafka_sink.records import compacted
 from kafka_sink.records.compression import CompressionType, compress
-from kafka_sink.records.layout import HEADER_BYTES
+from kafka_sink.records.layout import HEADER_BYTES, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from kafka_sink.records.reference import header_entries
 from kafka_sink.records.vectorized import StagedRecords
 
 _log = logging.getLogger(__name__)
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
 _SEQUENCE_MAX = 0x7FFFFFFF
 
 
@@ -350,30 +347,26 @@ class ProducerBatch:
             if run is newest_run:
                 self.size_bytes = position + len(records)
 
-    def _make_header(self, body: Buffer) -> bytearray:
-        header = bytearray(HEADER_BYTES)
-        record_batch.write_header(
-            header,
-            records=[body],
-            compression=self._compression.type,
-            last_offset_delta=self.record_count - 1,
-            base_timestamp=self.base_timestamp,
-            max_timestamp=self.max_timestamp,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.base_sequence,
-            is_transactional=self.is_transactional,
-            record_count=self.record_count,
-        )
-        return header
-
     @property
     def wire(self) -> list[Buffer]:
         """The closed batch as a produce request contains it: header and records, without a copy."""
         if self._body is None:
             raise RuntimeError(f"a batch of {self.topic_partition} must be closed before it is sent")
         if self._header is None:
-            self._header = self._make_header(self._body)
+            self._header = bytearray(HEADER_BYTES)
+            record_batch.write_header(
+                self._header,
+                records=[self._body],
+                compression=self._compression.type,
+                last_offset_delta=self.record_count - 1,
+                base_timestamp=self.base_timestamp,
+                max_timestamp=self.max_timestamp,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+                is_transactional=self.is_transactional,
+                record_count=self.record_count,
+            )
         return [self._header, self._body]
 
     @property

@@ -25,7 +25,7 @@ from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.locks import Lock
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.batching.partition_queues import PartitionQueues
-from kafka_sink.producer.plugins.partitioner import cut_turns, partition_count, partitions_by_key
+from kafka_sink.producer.plugins.partitioner import cut_turns, key_partitions, partition_count
 from kafka_sink.records.layout import HEADER_BYTES
 
 
@@ -37,17 +37,6 @@ class _Turn:
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.size_bytes = 0
-
-
-class _Loads:
-    """Partitions and their weights: ``ends`` are the running sums of the weights."""
-
-    __slots__ = ("ends", "partitions")
-
-    def __init__(self, partitions: Sequence[int], lengths: Sequence[int]) -> None:
-        longest = max(lengths) + 1
-        self.partitions = partitions
-        self.ends = list(itertools.accumulate(longest - length for length in lengths))
 
 
 class BuiltInPartitioner:
@@ -63,7 +52,8 @@ class BuiltInPartitioner:
         self._rng = rng or random.Random()
         self._lock = threading.RLock()
         self._turns: dict[str, _Turn] = {}
-        self._loads: dict[str, _Loads] = {}
+        #: Topic → partitions, and the running sums of their weights.
+        self._loads: dict[str, tuple[Sequence[int], list[int]]] = {}
 
     @property
     def lock(self) -> Lock:
@@ -102,9 +92,15 @@ class BuiltInPartitioner:
         self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
     ) -> NDArray[np.int32]:
         """The partition of every row of *chunk*; *sizes* int64[rows] are the bytes of its key, value and headers."""
-        if self.ignore_keys:
+        key = chunk.key
+        if self.ignore_keys or key is None or key.null_count == chunk.num_rows:
             return self._stick(topic, sizes, cluster)
-        return partitions_by_key(topic, chunk, sizes, cluster, self._stick)
+        partitions = key_partitions(key, partition_count(topic, cluster))
+        nulls = key.null_mask
+        # A slice of a column may have a mask although none of its rows is null.
+        if nulls is not None and nulls.any():
+            partitions[nulls] = self._stick(topic, sizes[nulls], cluster)
+        return partitions
 
     def _stick(self, topic: str, sizes: NDArray[np.int64], cluster: Cluster) -> NDArray[np.int32]:
         turn = self._current(topic, cluster)
@@ -136,7 +132,8 @@ class BuiltInPartitioner:
     def _draw(self, topic: str, cluster: Cluster) -> int:
         loads = self._loads.get(topic)
         if loads is not None:
-            return loads.partitions[bisect_right(loads.ends, self._rng.randrange(loads.ends[-1]))]
+            partitions, ends = loads
+            return partitions[bisect_right(ends, self._rng.randrange(ends[-1]))]
         available = cluster.available_partitions(topic)
         if available:
             return self._rng.choice(available).partition
@@ -158,7 +155,8 @@ class BuiltInPartitioner:
         if not partitions or count < 2 or (len(partitions) == count and min(lengths) == max(lengths)):
             self._loads.pop(topic, None)
         else:
-            self._loads[topic] = _Loads(partitions, lengths)
+            longest = max(lengths) + 1
+            self._loads[topic] = partitions, list(itertools.accumulate(longest - length for length in lengths))
 
 
 #: How often the queue lengths are read, ms: with many partitions that takes time.

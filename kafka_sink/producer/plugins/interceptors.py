@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, TopicPartition
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata
 from kafka_sink.common.plugins import load_plugin, name_of
 from kafka_sink.producer.futures import Delivery, DeliveryCallback
 from kafka_sink.producer.producer_record import ProducerRecord
@@ -47,20 +47,16 @@ class ProducerInterceptors:
     def __init__(self, interceptors: Iterable[Any], configs: Mapping[str, Any], log: ContextLogger) -> None:
         """:raises ConfigError: if one of *interceptors* cannot be loaded."""
         self._log = log
-        self._interceptors: list[Any] = []
-        for item in interceptors:
-            interceptor = load_plugin("interceptor.classes", item, {})
-            self._interceptors.append(interceptor)
+        #: In their order.
+        self.interceptors = [load_plugin("interceptor.classes", item, {}) for item in interceptors]
+        for interceptor in self.interceptors:
             configure = getattr(interceptor, "configure", None)
             if configure is not None:
                 configure(configs)
 
-    def __bool__(self) -> bool:
-        return bool(self._interceptors)
-
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Apply the chain to *record* and return the result."""
-        for interceptor in self._interceptors:
+        for interceptor in self.interceptors:
             on_send = getattr(interceptor, "on_send", None)
             if on_send is None:
                 continue
@@ -94,16 +90,10 @@ class ProducerInterceptors:
 
         return acknowledge
 
-    def on_send_error(
-        self, record: ProducerRecord | None, topic_partition: TopicPartition | None, error: Exception
-    ) -> None:
-        """Report that *record* was never staged; *topic_partition* is its destination, if known."""
-        if topic_partition is not None:
-            metadata = _unknown(*topic_partition)
-        else:
-            partition = None if record is None else record.partition
-            topic = "" if record is None else record.topic
-            metadata = _unknown(topic, _NO_PARTITION if partition is None else partition)
+    def on_send_error(self, record: ProducerRecord, partition: int | None, error: Exception) -> None:
+        """Report that *record* was never staged; *partition* is its destination, if known."""
+        destination = record.partition if partition is None else partition
+        metadata = _unknown(record.topic, _NO_PARTITION if destination is None else destination)
         self._on_acknowledgement(metadata, error, caught=Exception)
 
     def _on_acknowledgement(
@@ -112,7 +102,7 @@ class ProducerInterceptors:
         """:param caught: BaseException on the sender thread, because sys.exit() would end it; Exception on calling
         threads, which may be interrupted.
         """
-        for interceptor in self._interceptors:
+        for interceptor in self.interceptors:
             on_acknowledgement = getattr(interceptor, "on_acknowledgement", None)
             if on_acknowledgement is None:
                 continue
@@ -120,16 +110,6 @@ class ProducerInterceptors:
                 on_acknowledgement(metadata, error)
             except caught as raised:
                 self._log.warning("on_acknowledgement of %s raised %r", name_of(interceptor), raised, exc_info=True)
-
-    def close(self) -> None:
-        """Close all interceptors, even if one of them raises an exception."""
-        for interceptor in self._interceptors:
-            close = getattr(interceptor, "close", None)
-            if close is not None:
-                try:
-                    close()
-                except Exception:
-                    self._log.warning("closing %s failed", name_of(interceptor), exc_info=True)
 
 
 def _unknown(topic: str, partition: int) -> RecordMetadata:

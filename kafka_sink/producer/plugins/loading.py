@@ -192,8 +192,8 @@ def make_plugins(
     values = serializer("value.serializer", config.value_serializer, plugins.value_serializer)
     interceptors = config.interceptor_classes if plugins.interceptors is None else plugins.interceptors
     chain = ProducerInterceptors(interceptors, configs, log) if interceptors else None
-    if chain is not None:
-        closers.callback(_close, chain, log)
+    for interceptor in reversed(chain.interceptors if chain is not None else ()):
+        closers.callback(_close, interceptor, log)
     return Plugins(built_in, chosen, keys, values, chain, closers.close)
 
 

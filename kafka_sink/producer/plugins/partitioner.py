@@ -1,23 +1,26 @@
 """Partitioners for ``partitioner.class``: the interface, and those that come with Kafka.
 
 Several calling threads may use a partitioner at once. Records with a key go to the same partition as with Kafka's Java
-client, so that both clients can share a topic.
+client, so that both clients can share a topic: the hash of a key, murmur2, must equal the Java client's in every bit.
+
+Source: apache/kafka ``Utils.murmur2`` and ``BuiltInPartitioner``.
 """
 
 from __future__ import annotations
 
+import struct
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.metadata.cluster import Cluster
-from kafka_sink.columns.binary_column import BinaryColumn
+from kafka_sink.columns.binary_column import BinaryColumn, Int64s
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.plugins import name_of
-from kafka_sink.records.murmur2 import murmur2_array
 
 #: What a record adds to its content in most batches: length, attributes and two deltas. If the estimate is slightly too
 #: high, batches are not quite full; if it is too low, the rest of every batch is sent as a tiny batch.
@@ -106,25 +109,6 @@ def key_partitions(key: BinaryColumn, count: int) -> NDArray[np.int32]:
     return partitions
 
 
-def partitions_by_key(
-    topic: str,
-    chunk: ColumnChunk,
-    sizes: NDArray[np.int64],
-    cluster: Cluster,
-    stick: Callable[[str, NDArray[np.int64], Cluster], NDArray[np.int32]],
-) -> NDArray[np.int32]:
-    """The partition of every row of *chunk* by its key, and what *stick* chooses for the rows without one."""
-    key = chunk.key
-    if key is None or key.null_count == chunk.num_rows:
-        return stick(topic, sizes, cluster)
-    partitions = key_partitions(key, partition_count(topic, cluster))
-    nulls = key.null_mask
-    # A slice of a column may have a mask although none of its rows is null.
-    if nulls is not None and nulls.any():
-        partitions[nulls] = stick(topic, sizes[nulls], cluster)
-    return partitions
-
-
 def cut_turns(sizes: NDArray[np.int64], turn_bytes: int, filled: int) -> tuple[list[int], int]:
     """Split rows into turns of at most *turn_bytes*, the first of which already has *filled* bytes.
 
@@ -192,3 +176,112 @@ def check_choices(partitioner: Any, topic: str, partitions: Any, rows: int) -> N
             f"{name_of(partitioner)} (partitioner.class) chose {choice} for {rows} rows of topic {topic}; "
             "partition_rows must return int32[rows]"
         )
+
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_R: Final = 24
+_MASK: Final = 0xFFFF_FFFF
+#: How many bytes of the keys are processed at a time; nearly all keys are shorter.
+_STEP_BYTES: Final = 64
+# _TAIL_MASKS[n] keeps the first n bytes of a little-endian word.
+_TAIL_MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFF_FFFF], dtype=np.uint32)
+
+#: Prepared for common key lengths: the unpacker for each number of whole words.
+_UNPACKERS: Final = 17
+_WORDS: Final = tuple(struct.Struct(f"<{words}I").unpack_from for words in range(_UNPACKERS))
+
+_UINT8_MAX: Final = 0xFF
+_UINT16_MAX: Final = 0xFFFF
+
+UInt32s: TypeAlias = NDArray[np.uint32]
+
+
+def positive_murmur2(data: bytes) -> int:
+    """:func:`murmur2` without its sign bit (not its absolute value), as in Kafka before the modulo; needed once per
+    record.
+    """
+    return murmur2(data) & 0x7FFF_FFFF
+
+
+#: Up to this size the hashes of keys are kept: keys return, and a hash in Python takes a third of a record's time.
+KEPT_KEY_BYTES: Final = 64
+kept_positive_murmur2: Final = lru_cache(maxsize=16_384)(positive_murmur2)
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit murmur2 of *data* as an unsigned number; Java's is signed."""
+    length = len(data)
+    whole = length >> 2
+    words = _WORDS[whole] if whole < _UNPACKERS else struct.Struct(f"<{whole}I").unpack_from
+    h = _SEED ^ length
+    for k in words(data):
+        k = (k * _M) & _MASK
+        h = ((h * _M) ^ ((k ^ (k >> _R)) * _M)) & _MASK
+    if length & 3:
+        h = ((h ^ int.from_bytes(data[whole << 2 :], "little")) * _M) & _MASK
+    h = ((h ^ (h >> 13)) * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+def murmur2_array(column: BinaryColumn) -> NDArray[np.int32]:
+    """:func:`murmur2` of every row of *column* as a signed number, int32[n]; for a null row the hash of zero bytes."""
+    if column.min_length == column.max_length:
+        return _hash_longest_first(column)
+    # Longest first: the rows that still have bytes are always at the front, and no pass touches the others. numpy sorts
+    # numbers of up to 16 bits by counting, which is much faster than by comparison.
+    longest = column.max_length
+    narrow = np.uint8 if longest <= _UINT8_MAX else np.uint16 if longest <= _UINT16_MAX else np.uint32
+    order = np.argsort((longest - column.lengths).astype(narrow), kind="stable")
+    hashes = np.empty(len(column), dtype=np.int32)
+    hashes[order] = _hash_longest_first(column.take(order))
+    return hashes
+
+
+def _hash_longest_first(column: BinaryColumn) -> NDArray[np.int32]:
+    lengths = column.lengths
+    h = lengths.astype(np.uint32)
+    h ^= np.uint32(_SEED)
+    for start in range(0, column.max_length, _STEP_BYTES):
+        width = min(-(-(column.max_length - start) // 4) * 4, _STEP_BYTES)
+        ends = range(start + 4, start + width + 1, 4)
+        reached, *complete = _count_at_least(column, [start + 1, *ends])
+        words = column.slice(0, reached).windows(width, start).view("<u4")
+        for block, rows in enumerate(complete):
+            _mix(h[:rows], words[:rows, block])
+        _mix_tails(h[:reached], words, lengths[:reached] - start)
+    h ^= h >> np.uint32(13)
+    h *= np.uint32(_M)
+    h ^= h >> np.uint32(15)
+    return h.view(np.int32)
+
+
+def _count_at_least(column: BinaryColumn, bounds: list[int]) -> list[int]:
+    """How many rows are at least as long as each of *bounds*, for rows in descending order of length."""
+    if column.min_length == column.max_length:
+        return [len(column) if bound <= column.max_length else 0 for bound in bounds]
+    counts: list[int] = (len(column) - np.searchsorted(column.lengths[::-1], bounds)).tolist()
+    return counts
+
+
+def _mix(h: UInt32s, word: UInt32s) -> None:
+    k = word * np.uint32(_M)
+    k ^= k >> np.uint32(_R)
+    k *= np.uint32(_M)
+    h *= np.uint32(_M)
+    h ^= k
+
+
+def _mix_tails(h: UInt32s, words: UInt32s, lengths: Int64s) -> None:
+    """Mix in the one to three bytes after the last whole word of the rows that end within *words*."""
+    tails = lengths & 3
+    if not tails.any():
+        return
+    rows, columns = words.shape
+    blocks = lengths >> 2
+    positions = np.minimum(blocks, columns - 1) + np.arange(0, rows * columns, columns)
+    mixed = words.reshape(-1).take(positions)
+    mixed &= _TAIL_MASKS.take(tails)
+    mixed ^= h
+    mixed *= np.uint32(_M)
+    h[:] = np.where((tails != 0) & (blocks < columns), mixed, h)

@@ -209,7 +209,7 @@ class Sender:
             self._accumulator.await_appends()
             while not self._force_close and self._accumulator.has_incomplete:
                 self._step()
-            while not self._force_close and self._has_transaction_to_abort():
+            while not self._force_close and self._transactional and self._transactional.abort_open_transaction():
                 self._step()
         except BaseException as error:
             # Errors do not end a step: another thread or code of the user's has raised it here.
@@ -224,10 +224,10 @@ class Sender:
             self._note_lost(self._in_flight.give_up(self._reason_for_giving_up))
             if self._transactional is not None:
                 self._transactional.close()
-            self._close_client()
-
-    def _has_transaction_to_abort(self) -> bool:
-        return self._transactional is not None and self._transactional.abort_open_transaction()
+            try:
+                self._client.close()
+            except Exception:
+                self._log.exception("closing the network client failed")
 
     def _reason_for_giving_up(self, batch: ProducerBatch) -> Exception:
         if batch.was_sent:
@@ -251,32 +251,20 @@ class Sender:
         lost, self._lost = self._lost, ""
         return lost
 
-    def _close_client(self) -> None:
-        try:
-            self._client.close()
-        except Exception:
-            self._log.exception("closing the network client failed")
-
     def _step(self) -> None:
         try:
             self.run_once()
         except Exception as error:
-            self._note_uncaught(error)
-            self._wait_after_uncaught()
+            # A step that fails in the same way as the previous one is not logged again.
+            if type(error) is not self._last_uncaught:
+                self._last_uncaught = type(error)
+                self._log.exception("uncaught error in the sender thread; the thread continues")
+            # A step that fails before its poll has not waited, and the next one may fail as fast.
+            with self._pause:
+                if not self._force_close:
+                    self._clock.wait(self._pause, max(self._config.retry_backoff_ms, 1))
         else:
             self._last_uncaught = None
-
-    def _note_uncaught(self, error: Exception) -> None:
-        """Log *error*, unless the previous step failed in the same way."""
-        if type(error) is not self._last_uncaught:
-            self._last_uncaught = type(error)
-            self._log.exception("uncaught error in the sender thread; the thread continues")
-
-    def _wait_after_uncaught(self) -> None:
-        # A step that fails before its poll has not waited, and the next one may fail as fast.
-        with self._pause:
-            if not self._force_close:
-                self._clock.wait(self._pause, max(self._config.retry_backoff_ms, 1))
 
     def run_once(self) -> None:
         """One iteration: expire batches, prepare the identity, send, then wait for the network at most once.

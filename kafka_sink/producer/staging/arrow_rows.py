@@ -60,52 +60,32 @@ def rows_of(batch: pa.RecordBatch, wall_ms: int) -> ArrowRows:
 def parts_to_send(
     rows: pa.RecordBatch | pa.Table | ColumnChunk, partitions: NDArray[np.int32] | None, wall_ms: int
 ) -> list[ArrowRows]:
-    """All of *rows*, in parts, with *partitions* if they are given.
-
-    :raises SerializationError: as for :func:`rows_to_send`.
-    :raises RowSerializationError: as for :func:`rows_to_send`.
-    :raises ValueError: if partitions are given twice.
-    """
-    if isinstance(rows, ColumnChunk):
-        return [ArrowRows(rows, partitions)]
-    parts = rows_to_send(rows, wall_ms)
-    return parts if partitions is None else with_partitions(parts, partitions)
-
-
-def rows_to_send(rows: pa.RecordBatch | pa.Table, wall_ms: int) -> list[ArrowRows]:
-    """All of *rows*, in their record batches.
+    """All of *rows*, in their record batches, with *partitions*, those of all rows, if they are not None.
 
     :raises SerializationError: if there is no column ``value``, or a column has an unknown name or a type that cannot
         be written.
     :raises RowSerializationError: as for :func:`rows_of`, with the row's number in *rows*.
+    :raises ValueError: if the rows have a column ``partition``, too.
     """
+    if isinstance(rows, ColumnChunk):
+        return [ArrowRows(rows, partitions)]
     _check_names(rows.schema.names)
     parts: list[ArrowRows] = []
     before = 0
     for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
         try:
-            parts.append(rows_of(batch, wall_ms))
+            part = rows_of(batch, wall_ms)
         except RowError as error:
             raise error.at([before + row for row in error.rows]) from None
+        if partitions is not None:
+            if part.partitions is not None:
+                raise ValueError(
+                    "partitions are given twice: as an argument, and in the column 'partition'; remove one of them"
+                )
+            part = ArrowRows(part.chunk, partitions[before : before + batch.num_rows])
+        parts.append(part)
         before += batch.num_rows
     return parts
-
-
-def with_partitions(parts: Sequence[ArrowRows], partitions: NDArray[np.int32]) -> list[ArrowRows]:
-    """*parts* with *partitions*, which are those of all their rows.
-
-    :raises ValueError: if the rows have a column ``partition``, too.
-    """
-    partitioned: list[ArrowRows] = []
-    before = 0
-    for part in parts:
-        if part.partitions is not None:
-            raise ValueError(
-                "partitions are given twice: as an argument, and in the column 'partition'; remove one of them"
-            )
-        partitioned.append(ArrowRows(part.chunk, partitions[before : before + part.chunk.num_rows]))
-        before += part.chunk.num_rows
-    return partitioned
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -75,18 +75,20 @@ class ColumnStaging:
         sizes = [checked_sizes(self._config, topic, part.chunk) for part in parts]
         deadline = self._clock.monotonic_ms() + self._config.max_block_ms
         clusters = [self._topics.wait_for_rows(topic, part.partitions) for part in parts]
-        staged = _StagedRows()
+        rows = sum(part.chunk.num_rows for part in parts)
+        staged, before = AppendedRows(rows), 0
         try:
             for part, part_sizes, cluster in zip(parts, sizes, clusters, strict=True):
                 self._metrics.staged_rows(int(part_sizes.max()) + RECORD_OVERHEAD_BYTES, self._clock.monotonic_ms())
-                deadline = self._stage_part(topic, part, part_sizes, cluster, wall_ms, on_delivery, deadline, staged)
+                deadline = self._stage_part(
+                    topic, part, part_sizes, cluster, wall_ms, on_delivery, deadline, staged, before
+                )
+                before += part.chunk.num_rows
         except Exception as error:
-            rows = sum(part.chunk.num_rows for part in parts)
-            left = staged.rows_left(rows)
-            if len(left) == rows:
+            if not staged.is_appended.any():
                 raise
             self._wake()
-            raise PartlyStagedError(topic, rows, left, error) from error
+            raise PartlyStagedError(topic, rows, np.flatnonzero(~staged.is_appended), error) from error
 
     def _stage_part(
         self,
@@ -97,7 +99,8 @@ class ColumnStaging:
         wall_ms: int,
         on_delivery: DeliveryCallback,
         deadline: int,
-        staged: _StagedRows,
+        staged: AppendedRows,
+        rows_before: int,
     ) -> int:
         """Stage one part, in pieces; returns the deadline for the next part."""
         chunk, partitions = part.chunk, part.partitions
@@ -116,10 +119,9 @@ class ColumnStaging:
             sorted_piece = piece if order is None else piece.take(order)
             sorted_rows = SortedRows(topic, sorted_piece, run_partitions, run_starts, wall_ms)
             left = max(deadline - self._clock.monotonic_ms(), 0)
-            appended = staged.begin(order, end - start)
-            if self._appender.append(sorted_rows, on_delivery, left, appended):
+            staged.begin(rows_before + start, order)
+            if self._appender.append(sorted_rows, on_delivery, left, staged):
                 self._wake()
-            staged.end()
             start = end
             # A chunk may be larger than buffer.memory: as long as rows are appended, waiting for memory counts as
             # progress.
@@ -153,35 +155,6 @@ class ColumnStaging:
         for extreme in (int(chosen.min()), int(chosen.max())):
             check_choice(self._partitioner, topic, extreme, cluster)
         return chosen
-
-
-class _StagedRows:
-    """The progress of one call: all rows before the current piece are staged, and some rows of it."""
-
-    def __init__(self) -> None:
-        self._before = 0
-        self._appended: AppendedRows | None = None
-        self._order: NDArray[np.int64] | None = None
-
-    def begin(self, order: NDArray[np.int64] | None, rows: int) -> AppendedRows:
-        """Begin a piece of *rows* rows, which are appended in this *order* (None: unchanged)."""
-        self._order = order
-        self._appended = AppendedRows(rows)
-        return self._appended
-
-    def end(self) -> None:
-        """End the current piece, all of which is staged."""
-        if self._appended is not None:
-            self._before += len(self._appended.is_appended)
-        self._appended = None
-
-    def rows_left(self, rows: int) -> NDArray[np.int64]:
-        """The numbers of the rows, of *rows* in all, that are not staged, ascending."""
-        is_left = np.arange(rows) >= self._before
-        if self._appended is not None:
-            places = np.flatnonzero(self._appended.is_appended)
-            is_left[self._before + (places if self._order is None else self._order[places])] = False
-        return np.flatnonzero(is_left)
 
 
 def piece_bytes(partitions: int) -> int:

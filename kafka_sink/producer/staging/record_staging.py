@@ -23,14 +23,18 @@ from kafka_sink.producer.futures import (
 from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
 from kafka_sink.producer.plugins.loading import Plugins
-from kafka_sink.producer.plugins.partitioner import check_choice
+from kafka_sink.producer.plugins.partitioner import (
+    KEPT_KEY_BYTES,
+    check_choice,
+    kept_positive_murmur2,
+    positive_murmur2,
+)
 from kafka_sink.producer.producer_record import NO_HEADERS, Headers, ProducerRecord, checked_headers, header_pairs
 from kafka_sink.producer.staging.column_staging import RECORD_OVERHEAD_BYTES, size_problem
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION, TopicMetadata
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.records import reference
 from kafka_sink.records.layout import MAX_RECORD_OVERHEAD_BYTES
-from kafka_sink.records.murmur2 import KEPT_KEY_BYTES, kept_positive_murmur2, positive_murmur2
 
 
 class RecordStaging:
@@ -118,8 +122,10 @@ class RecordStaging:
             future = self._append_to_open_batch(topic, chosen, stamped, key_bytes, value_bytes, written, callback)
             if future is None:
                 staged = SerializedRecord(stamped, key_bytes, value_bytes, written, callback)
-                place = TopicPartition(topic, chosen)
-                future, chosen = self._append(place, staged, cached.cluster, started_ms, may_move=partition is None)
+                topic_partition = TopicPartition(topic, chosen)
+                future, chosen = self._append(
+                    topic_partition, staged, cached.cluster, started_ms, may_move=partition is None
+                )
             if partition is None and self._built_in is not None and (key_bytes is None or not self._hashes_keys):
                 self._built_in.appended(topic, chosen, _sticky_bytes(key_bytes, value_bytes, written), cached.cluster)
             return future
@@ -145,24 +151,19 @@ class RecordStaging:
         if isinstance(error, KafkaError):
             self._metrics.failed(record.topic, 1, self._monotonic_ms())
         if self._interceptors is not None:
-            self._interceptors.on_send_error(record, _place(record.topic, partition), error)
+            self._interceptors.on_send_error(record, partition, error)
         if not isinstance(error, ApiError):
             raise error
         if self._transactions is not None:
             self._transactions.staging_failed(error)
         self._log.debug("record for topic %s was not staged: %s", record.topic, error)
         if on_delivery is not None:
-            self._tell_of_failure(record.topic, partition, error, on_delivery)
+            destination = TopicPartition(record.topic, ANY_PARTITION if partition is None else partition)
+            try:
+                on_delivery(Delivery(destination, NO_OFFSET, 1, 0, NO_TIMESTAMP, error))
+            except Exception:
+                self._log.exception("the delivery callback of a record for topic %s raised", record.topic)
         return FailedFuture(error)
-
-    def _tell_of_failure(
-        self, topic: str, partition: int | None, error: ApiError, on_delivery: DeliveryCallback
-    ) -> None:
-        place = TopicPartition(topic, ANY_PARTITION if partition is None else partition)
-        try:
-            on_delivery(Delivery(place, NO_OFFSET, 1, 0, NO_TIMESTAMP, error))
-        except Exception:
-            self._log.exception("the delivery callback of a record for topic %s raised", topic)
 
     def _serialize(
         self, topic: str, key: Any, value: Any, written: Sequence[Header]
@@ -185,12 +186,18 @@ class RecordStaging:
         return int(partition)
 
     def _append(
-        self, place: TopicPartition, record: SerializedRecord, cluster: Cluster, started_ms: int, *, may_move: bool
+        self,
+        topic_partition: TopicPartition,
+        record: SerializedRecord,
+        cluster: Cluster,
+        started_ms: int,
+        *,
+        may_move: bool,
     ) -> tuple[FutureRecordMetadata, int]:
         """Append a record that may need a new batch; returns its future and its partition, which is another one if the
         record *may_move* and has no key.
         """
-        topic, partition = place
+        topic, partition = topic_partition
         _, key, value, headers, _ = record
         problem = size_problem(self._config, topic, reference.record_size_upper_bound(key, value, headers))
         if problem is not None:
@@ -201,8 +208,8 @@ class RecordStaging:
 
         def append(*, abort_on_new_batch: bool) -> AppendResult:
             left_ms = max(deadline - self._monotonic_ms(), 0)
-            place = TopicPartition(topic, partition)
-            return self._accumulator.append(place, record, left_ms, abort_on_new_batch=abort_on_new_batch)
+            topic_partition = TopicPartition(topic, partition)
+            return self._accumulator.append(topic_partition, record, left_ms, abort_on_new_batch=abort_on_new_batch)
 
         result = append(abort_on_new_batch=may_move)
         left_full_batch = result.abort_for_new_batch
@@ -216,10 +223,6 @@ class RecordStaging:
         if result.future is None:
             raise RuntimeError("an append that may open a batch ended without a future")
         return result.future, partition
-
-
-def _place(topic: str, partition: int | None) -> TopicPartition | None:
-    return None if partition is None else TopicPartition(topic, partition)
 
 
 def _sticky_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:

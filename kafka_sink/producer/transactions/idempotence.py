@@ -28,8 +28,9 @@ from kafka_sink.common.model import (
     TopicPartition,
     TransactionVersion,
 )
-from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch, sequence_after, sequence_precedes
+from kafka_sink.producer.batching.producer_batch import ProducerBatch, sequence_after, sequence_precedes
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.records.layout import NO_SEQUENCE
 
 _EPOCH_MAX = 2**15 - 1
 
@@ -268,11 +269,8 @@ class TransactionEpochs:
         #: Set only between two transactions, so that a transaction never mixes the two versions.
         self.version = TransactionVersion.V1
         self._coordinator_bumps_epochs = False
-        self._is_new_one_needed = False
-
-    def join(self, version: TransactionVersion) -> None:
-        """Join a transaction of another producer, with its version."""
-        self.version = version
+        #: Whether the next transaction requires a new epoch; no longer once an answer contained one.
+        self.is_new_one_needed = False
 
     @property
     def can_be_renewed(self) -> bool:
@@ -290,27 +288,18 @@ class TransactionEpochs:
         """Require a new epoch from InitProducerId for the next transaction, if the coordinator supports it and EndTxn
         returns none.
         """
-        self._is_new_one_needed |= self._coordinator_bumps_epochs and self.version is TransactionVersion.V1
-
-    def renewed(self) -> None:
-        """Record that an answer contained a new epoch."""
-        self._is_new_one_needed = False
-
-    def initialized(self) -> None:
-        """Record that InitProducerId returned an epoch; no transaction is open."""
-        self.renewed()
-        self._settle_version()
+        self.is_new_one_needed |= self._coordinator_bumps_epochs and self.version is TransactionVersion.V1
 
     def transaction_ended(self) -> bool:
         """Record the end of the transaction; True if the next one requires a new epoch."""
-        if self._settle_version():
+        if self.settle_version():
             # Only a new epoch excludes late writes of the last transaction from the next one, whose writes may not be
             # verified.
-            self._is_new_one_needed = True
-        return self._is_new_one_needed
+            self.is_new_one_needed = True
+        return self.is_new_one_needed
 
-    def _settle_version(self) -> bool:
-        """Adopt the cluster's transaction version; True if it rose to 2."""
+    def settle_version(self) -> bool:
+        """Adopt the cluster's transaction version, while no transaction is open; True if it rose to 2."""
         before, self.version = (
             self.version,
             TransactionVersion.of_level(self._api_versions.feature_level(TRANSACTION_VERSION_FEATURE)),

@@ -15,7 +15,7 @@ Source: apache/kafka ``TransactionManager``; KIP-98, KIP-360, KIP-588, KIP-890.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from kafka_sink.client.connection.api_versions import ApiVersions
@@ -162,13 +162,22 @@ class TransactionManager:
 
     def initialize(self) -> TransactionalResult:
         """Request the id and epoch, which fences older producers and ends their open transactions."""
+        return self._call("init_transactions", State.INITIALIZING, self._init_producer_id)
 
+    def _call(
+        self,
+        operation: str,
+        target: State,
+        make_request: Callable[[], CoordinatorRequest[Any]],
+        *,
+        after_abortable_error: bool = False,
+    ) -> TransactionalResult:
         def start(result: TransactionalResult) -> None:
             if not self._requests.has_for(result):
-                self._requests.add(QueuedRequest(self._init_producer_id(), result))
+                self._requests.add(QueuedRequest(make_request(), result))
 
         with self._lock:
-            return self._machine.call("init_transactions", State.INITIALIZING, start)
+            return self._machine.call(operation, target, start, after_abortable_error=after_abortable_error)
 
     def join(
         self, identity: ProducerIdAndEpoch, transaction_version: TransactionVersion, transactional_id: str | None = None
@@ -180,7 +189,7 @@ class TransactionManager:
             self._scope.clear()
             self.transactional_id = self._machine.transactional_id = transactional_id or self.transactional_id
             self.sequences.assign_producer_id(identity.producer_id, identity.epoch)
-            self._epochs.join(transaction_version)
+            self._epochs.version = transaction_version
 
     def begin(self) -> None:
         """Begin a transaction; the brokers learn of it with its first partition."""
@@ -189,33 +198,24 @@ class TransactionManager:
 
     def begin_commit(self) -> TransactionalResult:
         """Commit the transaction when all its batches are acknowledged."""
-
-        def start(result: TransactionalResult) -> None:
-            if not self._requests.has_for(result):
-                self._requests.add(self._end_txn(result, commits=True))
-
-        with self._lock:
-            return self._machine.call("commit_transaction", State.COMMITTING_TRANSACTION, start)
+        return self._call(
+            "commit_transaction",
+            State.COMMITTING_TRANSACTION,
+            lambda: EndTxn(self._name, self.identity, self.transaction_version, commits=True),
+        )
 
     def begin_abort(self) -> TransactionalResult:
         """Abort the transaction: batches that were not sent yet are dropped, and batches in flight are awaited."""
 
-        def start(result: TransactionalResult) -> None:
-            self._scope.drop_wanted()
+        def end_txn() -> EndTxn:
+            self._scope.wanted.clear()
             self._requests.drop(
                 TransactionAbortableError("the transaction is being aborted"),
                 lambda queued: queued.priority is Priority.ADD_PARTITIONS_OR_OFFSETS,
             )
-            if not self._requests.has_for(result):
-                self._requests.add(self._end_txn(result, commits=False))
+            return EndTxn(self._name, self.identity, self.transaction_version, commits=False)
 
-        with self._lock:
-            return self._machine.call(
-                "abort_transaction", State.ABORTING_TRANSACTION, start, after_abortable_error=True
-            )
-
-    def _end_txn(self, result: TransactionalResult, *, commits: bool) -> QueuedRequest:
-        return QueuedRequest(EndTxn(self._name, self.identity, self.transaction_version, commits), result)
+        return self._call("abort_transaction", State.ABORTING_TRANSACTION, end_txn, after_abortable_error=True)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -228,7 +228,7 @@ class TransactionManager:
             )
             commit = TxnOffsetCommit(self._name, self.identity, self.transaction_version, group, offsets)
             if self.transaction_version is TransactionVersion.V2:
-                self._scope.started()
+                self._scope.is_started = True
                 self._requests.add(QueuedRequest(commit, result))
             else:
                 added = AddOffsetsToTxn(self._name, self.identity, group.group_id)
@@ -257,7 +257,7 @@ class TransactionManager:
             if self.transaction_version is TransactionVersion.V2:
                 self._scope.add((topic_partition,))
             else:
-                self._scope.want(topic_partition)
+                self._scope.wanted.add(topic_partition)
 
     def staging_failed(self, error: KafkaError) -> None:
         """Fail the transaction because a record could not be staged: a commit would leave that record out."""
@@ -273,8 +273,9 @@ class TransactionManager:
         :param has_incomplete: whether batches of the transaction have no outcome yet, so that it cannot end.
         """
         with self._lock:
-            if wanted := self._scope.take_wanted():
-                request = AddPartitionsToTxn(self._name, self.identity, frozenset(wanted))
+            if self._scope.wanted:
+                request = AddPartitionsToTxn(self._name, self.identity, frozenset(self._scope.wanted))
+                self._scope.wanted.clear()
                 self._requests.add(QueuedRequest(request, TransactionalResult("adding partitions", self._clock)))
             while (queued := self._requests.head) is not None:
                 if not isinstance(queued.request, EndTxn):
@@ -293,7 +294,7 @@ class TransactionManager:
         with self._lock:
             self._requests.remove(queued)
             if isinstance(queued.request, AddPartitionsToTxn | AddOffsetsToTxn):
-                self._scope.start_requested()
+                self._scope.is_start_requested = True
 
     def _retry(self, queued: QueuedRequest, now_ms: int, backoff_ms: int) -> None:
         """Send *queued* again after a pause, unless the state has made it pointless."""
@@ -362,7 +363,7 @@ class TransactionManager:
                 self._transaction_ended(result, value)
                 return
             if isinstance(request, AddOffsetsToTxn):
-                self._scope.started()
+                self._scope.is_started = True
                 if queued.then is not None:
                     self._continue(queued.then, result)
                 return
@@ -426,7 +427,8 @@ class TransactionManager:
             return
         self._initialize_at_ms = 0
         self.sequences.assign_producer_id(*identity)
-        self._epochs.initialized()
+        self._epochs.is_new_one_needed = False
+        self._epochs.settle_version()
         self._machine.transition(State.READY)
 
     def _initialization_failed(self, result: TransactionalResult, error: KafkaError, now_ms: int) -> None:
@@ -448,7 +450,7 @@ class TransactionManager:
             self._epochs.need_new_one()
         if following.is_valid:
             self.sequences.assign_producer_id(*following)
-            self._epochs.renewed()
+            self._epochs.is_new_one_needed = False
         self._complete(result)
 
     def _complete(self, result: TransactionalResult) -> None:
@@ -514,7 +516,7 @@ class TransactionManager:
             failure = TransactionAbortableError(f"the transaction failed and has to be aborted: {error}")
             failure.__cause__ = error
         self._machine.transition(State.ABORTABLE_ERROR, failure)
-        self._scope.drop_wanted()
+        self._scope.wanted.clear()
         self._requests.drop(failure, lambda queued: not isinstance(queued.request, FindCoordinator))
 
     def fail_for_good(self, error: KafkaError) -> None:

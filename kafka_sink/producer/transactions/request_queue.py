@@ -185,4 +185,4 @@ class RequestQueue:
     def is_sought(self, key: CoordinatorKey) -> bool:
         """Whether a request for that coordinator is queued already."""
         sought = (queued.request for _, _, queued in self._entries)
-        return any(isinstance(each, FindCoordinator) and key in each.keys for each in sought)
+        return any(isinstance(request, FindCoordinator) and key in request.keys for request in sought)

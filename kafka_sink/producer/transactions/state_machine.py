@@ -189,52 +189,32 @@ class TransactionScope:
     def __init__(self) -> None:
         #: The partitions that may be written to; they stay until the sender thread ends the transaction.
         self.partitions: set[TopicPartition] = set()
-        self._new: set[TopicPartition] = set()
-        self._start_requested = False
-        self._started = False
+        #: The partitions to request from the coordinator.
+        self.wanted: set[TopicPartition] = set()
+        #: A request is sent by which the coordinator may know the transaction.
+        self.is_start_requested = False
+        #: The coordinator knows the transaction, or will learn of it by the next write (transaction version 2).
+        self.is_started = False
 
     @property
     def may_be_known(self) -> bool:
         """Whether a broker may know the transaction, so that it has to be ended there."""
-        return self._started or self._start_requested
+        return self.is_started or self.is_start_requested
 
     @property
     def may_not_have_begun(self) -> bool:
         """Whether the transaction was sent to the coordinator without a confirmation that it has begun."""
-        return self._start_requested and not self._started
-
-    def start_requested(self) -> None:
-        """Record that the coordinator may know the transaction from now on, because a request is about to be sent."""
-        self._start_requested = True
-
-    def started(self) -> None:
-        """Record that the coordinator knows the transaction, or will learn of it by the next write (transaction version
-        2).
-        """
-        self._started = True
-
-    def want(self, topic_partition: TopicPartition) -> None:
-        """Mark the partition as to be added to the transaction by the coordinator."""
-        self._new.add(topic_partition)
-
-    def take_wanted(self) -> set[TopicPartition]:
-        """The partitions to request from the coordinator now; each is returned once."""
-        wanted, self._new = self._new, set()
-        return wanted
+        return self.is_start_requested and not self.is_started
 
     def add(self, partitions: Collection[TopicPartition]) -> None:
         """Allow writes to *partitions*."""
         self.partitions.update(partitions)
-        self._started = True
-
-    def drop_wanted(self) -> None:
-        """Forget the partitions to request, because the transaction will be aborted."""
-        self._new = set()
+        self.is_started = True
 
     def clear(self) -> None:
         """Clear everything at the end of the transaction."""
-        self._started = self._start_requested = False
-        self._new = set()
+        self.is_started = self.is_start_requested = False
+        self.wanted.clear()
         self.partitions.clear()
 
 

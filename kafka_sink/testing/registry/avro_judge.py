@@ -15,21 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-from kafka_sink.formats.avro.parsing import json_of, linked
+from kafka_sink.formats.avro.parsing import NAMED, PART, json_of, linked
 from kafka_sink.formats.avro.schema import PRIMITIVES
-from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import MOST_DEPTH, SchemaText
 from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps
 
-NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-#: What may be nested, and where the inner type stands.
-PART: Final = {"array": "items", "map": "values"}
 #: The names that have a meaning in a type, in an enum as well, and in a field; all others are properties, and are kept.
 _OF_TYPES: Final = frozenset(
     ["doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"]
@@ -55,39 +52,60 @@ def full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-class _Writer:
-    def __init__(self, is_normal: bool) -> None:
-        self._is_normal = is_normal
+class _Rewriter:
+    """Writes the JSON of a schema anew, each type within the namespace *outer*."""
+
+    def __init__(self) -> None:
         self._declared: set[str] = set()
 
     def type(self, declared: Any, outer: str) -> Any:
         if isinstance(declared, str):
-            return declared if declared in PRIMITIVES else self._name(declared, outer)
+            return declared if declared in PRIMITIVES else self._name(self._used(declared, outer), outer)
         if isinstance(declared, list):
-            return [self.type(each, outer) for each in declared]
+            return [self.type(branch, outer) for branch in declared]
         kind = declared["type"]
         if not isinstance(kind, str):
             return self.type(kind, outer)
         if kind in NAMED:
-            return self._named(kind, declared, outer)
+            full = full_name(declared["name"], declared.get("namespace", outer) or "")
+            self._declared.add(full)
+            return self._named(kind, declared, full, outer)
         more = self._properties(declared, _OF_TYPES)
         if kind in PART:
             return {"type": kind, PART[kind]: self.type(declared[PART[kind]], outer), **more}
         if kind in PRIMITIVES:
             return {"type": kind, **more} if more else kind
-        return self._name(kind, outer)
+        return self._name(self._used(kind, outer), outer)
 
-    def _name(self, name: str, outer: str) -> str:
-        """A declared type that is used within *outer*; of one in another schema, only what is written is known."""
+    def _used(self, name: str, outer: str) -> str:
+        """A declared type that is used within *outer*, in full; of one in another schema, only what is written is
+        known."""
         full = full_name(name, outer)
-        if full not in self._declared and name in self._declared:
-            full = name
+        return name if full not in self._declared and name in self._declared else full
+
+    @abstractmethod
+    def _name(self, full: str, outer: str) -> str:
+        """The name *full* as it is written within *outer*."""
+
+    @abstractmethod
+    def _named(self, kind: str, declared: Mapping[str, Any], full: str, outer: str) -> dict[str, Any]:
+        """The type that is *declared* as *full*."""
+
+    def _properties(self, declared: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+        """What is written of *declared* beside the names *known*."""
+        return {}
+
+
+class _Writer(_Rewriter):
+    def __init__(self, is_normal: bool) -> None:
+        super().__init__()
+        self._is_normal = is_normal
+
+    def _name(self, full: str, outer: str) -> str:
         space, _, last = full.rpartition(".")
         return last if space == outer and last not in _WORDS else full
 
-    def _named(self, kind: str, declared: Mapping[str, Any], outer: str) -> dict[str, Any]:
-        full = full_name(declared["name"], declared.get("namespace", outer) or "")
-        self._declared.add(full)
+    def _named(self, kind: str, declared: Mapping[str, Any], full: str, outer: str) -> dict[str, Any]:
         space, _, last = full.rpartition(".")
         named: dict[str, Any] = {"type": kind, "name": last, **({"namespace": space} if space != outer else {})}
         named |= {name: declared[name] for name in ("doc",) if isinstance(declared.get(name), str)}
@@ -132,41 +150,25 @@ def spelled_out(declared: Any) -> Any:
 
 def records_of(part: Any) -> Iterator[Mapping[str, Any]]:
     """The records in *part* of a schema that is :func:`spelled_out`."""
-    if isinstance(part, Mapping):
-        if "fields" in part:
+    return (each for each in _named_in(part) if "fields" in each)
+
+
+def _named_in(part: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(part, list):
+        for each in part:
+            yield from _named_in(each)
+    elif isinstance(part, Mapping):
+        if "name" in part:
             yield part
-            part = [each["type"] for each in part["fields"]]
-        else:
-            part = [each for name, each in part.items() if name in ("items", "values")]
-    for each in part if isinstance(part, list) else ():
-        yield from records_of(each)
+        inner = [*(each["type"] for each in part.get("fields", ())), part.get("items"), part.get("values")]
+        yield from _named_in(inner)
 
 
-class _Speller:
-    def __init__(self) -> None:
-        self._declared: set[str] = set()
+class _Speller(_Rewriter):
+    def _name(self, full: str, outer: str) -> str:
+        return _whole(full)
 
-    def type(self, declared: Any, outer: str) -> Any:
-        if isinstance(declared, str):
-            return self._used(declared, outer)
-        if isinstance(declared, list):
-            return [self.type(each, outer) for each in declared]
-        kind = declared["type"]
-        if isinstance(kind, str) and kind in NAMED:
-            return self._named(kind, declared, outer)
-        if isinstance(kind, str) and kind in PART:
-            return {"type": kind, PART[kind]: self.type(declared[PART[kind]], outer)}
-        return self.type(kind, outer)
-
-    def _used(self, name: str, outer: str) -> str:
-        if name in PRIMITIVES:
-            return name
-        full = full_name(name, outer)
-        return _whole(full if full in self._declared else name)
-
-    def _named(self, kind: str, declared: Mapping[str, Any], outer: str) -> dict[str, Any]:
-        full = full_name(declared["name"], declared.get("namespace", outer) or "")
-        self._declared.add(full)
+    def _named(self, kind: str, declared: Mapping[str, Any], full: str, outer: str) -> dict[str, Any]:
         inside = full.rpartition(".")[0]
         named: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": _whole(full)}
         named["aliases"] = [_whole(full_name(each, inside)) for each in _aliases(declared)]
@@ -314,7 +316,7 @@ def check_new(declared: Any) -> None:
     :raises FormatError: if aliases, an order or a default are not valid; the text names the field.
     """
     whole = spelled_out(declared)
-    named = {each["name"]: each for each in _named(whole)}
+    named = {each["name"]: each for each in _named_in(whole)}
     for each in named.values():
         shown = each["name"].removeprefix(f"{NO_NAMESPACE}.")
         if "symbols" in each and each.get("default", each["symbols"][0]) not in each["symbols"]:
@@ -325,16 +327,6 @@ def check_new(declared: Any) -> None:
             if "default" in field and not _Defaults(named).fits(field["type"], _default(field), 0):
                 problem = f"field {field['name']} of {shown} has the default {field['default']!r:.60}"
                 raise FormatError(f"{problem}, which is not a value of its type; correct it")
-
-
-def _named(part: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(part, list):
-        for each in part:
-            yield from _named(each)
-    elif isinstance(part, Mapping):
-        if "name" in part:
-            yield part
-        yield from _named([*(each["type"] for each in part.get("fields", ())), part.get("items"), part.get("values")])
 
 
 class _Defaults:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from kafka_sink.broker.data_directory import FileLock
 from kafka_sink.broker.log.filesystem import CheckedFile, OsFileSystem
-from kafka_sink.formats.bounds import is_too_deep
+from kafka_sink.formats.schema_text import is_too_deep
 from kafka_sink.http.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.references import KINDS, Place
 from kafka_sink.testing.registry.refusals import RefusalError

@@ -261,14 +261,10 @@ def _changed(path: str, reader: Any, writer: Any) -> str:
     return f"TYPE_CHANGED: the schema at path '{path or '/'}' is {reader!r:.60}, which does not take {writer!r:.60}"
 
 
-def _is_multiple(reader: Any, writer: Any) -> bool:
-    return reader != 0 and Fraction(str(writer)) % Fraction(str(reader)) == 0
-
-
 #: Whether the first value of a keyword takes all that the second one does.
 _BOUNDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), operator.ge),
     **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), operator.le),
     **dict.fromkeys(("pattern", "uniqueItems"), operator.eq),
-    "multipleOf": _is_multiple,
+    "multipleOf": lambda new, old: new != 0 and Fraction(str(old)) % Fraction(str(new)) == 0,
 }

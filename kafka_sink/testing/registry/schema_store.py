@@ -20,6 +20,7 @@ from typing import Any, Final
 from kafka_sink.broker.log.filesystem import CheckedFile
 from kafka_sink.common.bounded import INT32_MAX, parsed_json, whole_number
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.text import words
 from kafka_sink.registry.references import Place
 from kafka_sink.testing.registry.refusals import RefusalError
 from kafka_sink.testing.registry.schemas import KeptSchema, problems
@@ -87,15 +88,7 @@ class RegistryState:
             self.modes.pop(subject, None)
 
 
-LEVELS: Final = (
-    "NONE",
-    "BACKWARD",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD",
-    "FORWARD_TRANSITIVE",
-    "FULL",
-    "FULL_TRANSITIVE",
-)
+LEVELS: Final = words("NONE BACKWARD BACKWARD_TRANSITIVE FORWARD FORWARD_TRANSITIVE FULL FULL_TRANSITIVE")
 READWRITE: Final = "READWRITE"
 READONLY: Final = "READONLY"
 IMPORT: Final = "IMPORT"
@@ -105,7 +98,6 @@ GLOBAL: Final = ""
 _LEVEL: Final = "compatibilityLevel"
 #: The words in a request for what a level consists of.
 _LEVEL_WORDS: Final = {"compatibility": _LEVEL, "normalize": "normalize"}
-_HIGHEST: Final = 2**31 - 1
 #: How often a schema is judged anew because its subject has changed meanwhile.
 _MOST_TRIES: Final = 100
 
@@ -260,7 +252,9 @@ class SchemaStore:
             if schema_id in (-1, version.schema_id) and parsed.is_found_as(version.schema, self.ask):
                 return known, version
         if not is_import:
-            self._check_compatible(subject, parsed, list(live.values()))
+            reasons = self._reasons(subject, parsed, list(live.values()))
+            if reasons:
+                raise RefusalError(409, subject, "; ".join(reasons))
         return parsed
 
     def _added(self, subject: str, schema: KeptSchema, schema_id: int, number: int) -> tuple[int, Version]:
@@ -450,11 +444,6 @@ class SchemaStore:
                 versions = state.subjects[subject]
                 versions.update({number: replace(versions[number], is_deleted=True) for number in numbers})
 
-    def _check_compatible(self, subject: str, schema: KeptSchema, earlier: Sequence[Version]) -> None:
-        reasons = self._reasons(subject, schema, earlier)
-        if reasons:
-            raise RefusalError(409, subject, "; ".join(reasons))
-
     def _reasons(self, subject: str, new: KeptSchema, earlier: Sequence[Version]) -> list[str]:
         level = self.level(subject, in_scope=True)[_LEVEL]
         reasons: list[str] = []
@@ -482,6 +471,6 @@ def _number(wanted: str) -> int:
     if wanted in ("latest", "-1"):
         return -1
     number = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) <= 10 else 0
-    if not 1 <= number <= _HIGHEST:
+    if not 1 <= number <= INT32_MAX:
         raise RefusalError(42202, wanted)
     return number

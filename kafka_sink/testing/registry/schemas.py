@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kafka_sink.common.errors import UnusableSchemaError
-from kafka_sink.formats.avro.parsing import json_of, parse_to_read
+from kafka_sink.formats.avro.parsing import json_of, parse_schema
 from kafka_sink.formats.avro.parsing import linked as linked_avro
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.json.parsing import json_of as json_schema_of
 from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
-from kafka_sink.formats.json.references import json_of as json_schema_of
 from kafka_sink.formats.protobuf.descriptors import linked, pool_of
 from kafka_sink.formats.protobuf.parsing import file_descriptor
 from kafka_sink.formats.schema_text import SchemaText
@@ -115,7 +115,7 @@ class KeptSchema:
                 parse_json_schema(whole)
                 text = words = compact(json_schema_of(self.text), is_sorted=is_normal)
             else:
-                parse_to_read(linked_avro(whole))
+                parse_schema(linked_avro(whole), is_read=True)
                 check_new(json_of(linked_avro(whole)))
                 text = words = canonical(json_of(self.text), is_normal=is_normal)
         except FormatError as error:

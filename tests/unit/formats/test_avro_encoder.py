@@ -156,7 +156,8 @@ def test_columns_that_do_not_fit_are_refused(avro: Any, kind: pa.DataType, expec
         ([("id", "int")], struct(("Id", pa.int32())), "column 'value.Id' has no field in the schema's record R (did"),
         ([("id", "int"), ("b", "int")], struct(("id", pa.int32())), "column 'value.b' is missing"),
         ([("id", "int"), ("b", "int", "x")], struct(("id", pa.int32())), "the default 'x' of the schema's field is no"),
-        ([("id", "int"), ("b", FIXED, "x")], struct(("id", pa.int32())), "the default of the schema's field 'b'"),
+        ([("id", "int"), ("b", FIXED, "x")], struct(("id", pa.int32())), "the default 'x' of the schema's field is no"),
+        ([("id", "int"), ("b", "int", 1.5)], struct(("id", pa.int32())), "the default 1.5 of the schema's field is no"),
     ],
 )
 def test_columns_and_fields_without_a_match_are_refused(fields: list[Any], kind: pa.DataType, expected: str) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafka_sink.common.errors import CorruptRecordError
-from kafka_sink.formats.bounds import MOST_DEPTH, check_json
+from kafka_sink.formats.schema_text import MOST_DEPTH, check_json
 from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("Package", "Nothing depends on a patch release of Python")

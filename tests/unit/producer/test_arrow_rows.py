@@ -13,7 +13,7 @@ from kafka_sink.columns import record_columns
 from kafka_sink.columns.gather import join_rows
 from kafka_sink.columns.record_columns import HeadersColumn
 from kafka_sink.common.errors import RowSerializationError, SerializationError
-from kafka_sink.producer.staging.arrow_rows import ArrowRows, rows_of, rows_to_send, with_partitions
+from kafka_sink.producer.staging.arrow_rows import ArrowRows, parts_to_send, rows_of
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from tests.support.cases import with_each
 
@@ -89,13 +89,13 @@ def test_nanoseconds_are_cut_to_milliseconds_like_every_unit() -> None:
 )
 def test_what_cannot_be_written_is_named(columns: dict[str, Any], problem: str) -> None:
     with pytest.raises(SerializationError, match=problem):
-        rows_to_send(batch(**columns), WALL_MS)
+        parts_to_send(batch(**columns), None, WALL_MS)
 
 
 @with_each("partition", [2**31, 2**32, -1, -(2**32)])
 def test_a_partition_that_no_topic_has_becomes_no_other_one(partition: int) -> None:
     with pytest.raises(RowSerializationError, match=rf"row 1.* has partition {partition}; expected the number of one"):
-        rows_to_send(batch(partition=pa.array([0, partition, None], pa.int64())), WALL_MS)
+        parts_to_send(batch(partition=pa.array([0, partition, None], pa.int64())), None, WALL_MS)
 
 
 @with_each("kind", [pa.uint8(), pa.uint32(), pa.uint64(), pa.int8()])
@@ -106,34 +106,34 @@ def test_any_integers_are_partitions(kind: pa.DataType) -> None:
 
 def test_a_value_is_needed_and_every_name_once() -> None:
     with pytest.raises(SerializationError, match="no column 'value' among 'key'"):
-        rows_to_send(pa.RecordBatch.from_pydict({"key": pa.array([b"k"])}), WALL_MS)
+        parts_to_send(pa.RecordBatch.from_pydict({"key": pa.array([b"k"])}), None, WALL_MS)
     twice = pa.RecordBatch.from_arrays([pa.array([b"a"])] * 2, ["value", "value"])
     with pytest.raises(SerializationError, match="duplicate column names"):
-        rows_to_send(twice, WALL_MS)
+        parts_to_send(twice, None, WALL_MS)
 
 
 def test_rows_of_a_table_are_counted_through_its_pieces() -> None:
     good = batch(partition=pa.array([0, 1, 2]))
     table = pa.Table.from_batches([good, batch(partition=pa.array([0, -3, 2]))])
-    assert [part.chunk.num_rows for part in rows_to_send(pa.Table.from_batches([good, good]), WALL_MS)] == [3, 3]
+    assert [part.chunk.num_rows for part in parts_to_send(pa.Table.from_batches([good, good]), None, WALL_MS)] == [3, 3]
     with pytest.raises(RowSerializationError, match="-3") as raised:
-        rows_to_send(table, WALL_MS)
+        parts_to_send(table, None, WALL_MS)
     assert raised.value.row == 4
 
 
 def test_a_header_without_a_key_is_named_with_its_row() -> None:
     headers = pa.array([[], [{"key": None, "value": b"v"}], []], HEADERS)
     with pytest.raises(RowSerializationError) as raised:
-        rows_to_send(batch(headers=headers), WALL_MS)
+        parts_to_send(batch(headers=headers), None, WALL_MS)
     assert raised.value.row == 1
 
 
 def test_partitions_are_given_once() -> None:
-    parts = rows_to_send(pa.Table.from_batches([batch(), batch()]), WALL_MS)
-    given = with_partitions(parts, np.arange(6, dtype=np.int32))
-    assert [part.partitions.tolist() for part in given if part.partitions is not None] == [[0, 1, 2], [3, 4, 5]]
+    table = pa.Table.from_batches([batch(), batch()])
+    parts = parts_to_send(table, np.arange(6, dtype=np.int32), WALL_MS)
+    assert [part.partitions.tolist() for part in parts if part.partitions is not None] == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(ValueError, match="given twice"):
-        with_partitions(given, np.arange(6, dtype=np.int32))
+        parts_to_send(batch(partition=pa.array([0, 1, 2])), np.arange(3, dtype=np.int32), WALL_MS)
 
 
 def test_headers_in_one_piece_are_encoded_once_for_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_headers_in_one_piece_are_encoded_once_for_many_pieces(monkeypatch: pyte
     monkeypatch.setattr(record_columns, "join_rows", counting)
     values = pa.chunked_array([[b"a", b"b"]] * 50)
     headers = pa.array([None if row % 7 == 0 else [("k", b"%d" % row)] * (row % 3) for row in range(100)], HEADERS)
-    parts = rows_to_send(pa.table({"value": values, "headers": headers}), WALL_MS)
+    parts = parts_to_send(pa.table({"value": values, "headers": headers}), None, WALL_MS)
     assert sum(encoded) == sum(len(each) for each in headers.to_pylist() if each)
     found = [part.chunk.headers for part in parts]
     whole = HeadersColumn.from_arrow(headers)

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.producer.config import ProducerConfig, names_for_plugins, reconcile
+from kafka_sink.producer.config import ProducerConfig, names_for_plugins, read
 from tests.support.cases import with_each
 
 
 def settle(properties: dict[str, Any], prefix: str = "") -> ProducerConfig:
-    config = common_config.parse(ProducerConfig, {"bootstrap.servers": "a:1", **properties})
-    return reconcile(config, frozenset(properties), prefix=prefix)
+    return read({"bootstrap.servers": "a:1", **properties}, prefix=prefix, explicit=properties)
 
 
 def refusal(properties: dict[str, Any], prefix: str = "") -> str:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
-from kafka_sink.producer.plugins.partitioner import RoundRobinPartitioner, check_choices
+from kafka_sink.producer.plugins.partitioner import RoundRobinPartitioner, check_choices, murmur2
 from kafka_sink.records.layout import HEADER_BYTES
-from kafka_sink.records.murmur2 import murmur2
 from kafka_sink.records.reference import record_size
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk

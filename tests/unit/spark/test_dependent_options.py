@@ -13,7 +13,6 @@ import pytest
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.config import ConsumerConfig
-from kafka_sink.consumer.config import reconcile as reconcile_reader
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.spark.options import parse_options
@@ -64,8 +63,7 @@ def registry(given: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def reader(given: Mapping[str, str]) -> Mapping[str, Any]:
-    config = c.parse(ConsumerConfig, {"bootstrap.servers": "127.0.0.1:9", **given})
-    return c.as_properties(reconcile_reader(config, frozenset(given)))
+    return c.as_properties(c.parse(ConsumerConfig, {"bootstrap.servers": "127.0.0.1:9", **given}))
 
 
 Case = tuple[Callable[[Mapping[str, str]], Mapping[str, Any]], Settled | Refused]

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.trust.jks import KeyStoreError, read_jks, unprotect
-from kafka_sink.trust.key_stores import key_and_chain, trusted_certificates
+from kafka_sink.trust.key_stores import KeyStoreError, key_and_chain, read_jks, trusted_certificates, unprotect
 from kafka_sink.trust.tls_context import TlsContexts
 from tests.support.certificates import Authority
 from tests.support.key_stores import MATERIAL, keytool, requires_keytool
