@@ -76,8 +76,8 @@ def register(spark: SparkSession) -> None:
     """Make ``df.write.format("kafkalite")`` and ``df.writeStream.format("kafkalite")`` work with *spark*, in every
     thread of this process and after any interrupt.
 
-    Spark finds the format by itself in the thread that has created the session, if the interpreter that PYSPARK_PYTHON
-    named when Spark was started has the package. In every other case this call is needed; it never does harm.
+    Spark finds the format without this call only in the thread that created the session, and only if the interpreter
+    that PYSPARK_PYTHON named at the start of Spark has the package. The call is safe in every case.
 
     :raises RequirementError: on Spark 3.5, which has no Python data sources; the text says what to call instead.
     """

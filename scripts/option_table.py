@@ -70,8 +70,8 @@ GROUPS: Final = (
     ),
     Group(
         BAD_ROWS,
-        """beside = {"topic": "orders", "deadLetterTopic": "orders-bad", "maxBadRows": "1%"}
-kafka_sink.write(orders, options={**brokers, **beside})""",
+        """rejecting = {"topic": "orders", "deadLetterTopic": "orders-bad", "maxBadRows": "1%"}
+kafka_sink.write(orders, options={**brokers, **rejecting})""",
     ),
     Group(
         EXACTLY_ONCE_OPTIONS,

@@ -213,7 +213,7 @@ class EmbeddedCluster:
         self._cluster.delete_topic(name)
 
     def create_acls(self, acls: Sequence[AclBinding]) -> None:
-        """Add *acls*; existing ones stay as they are.
+        """Add *acls*; existing ones are unchanged.
 
         They are enforced if ``authorizer.class.name`` is configured.
 

@@ -139,7 +139,7 @@ def table_console() -> Console:
 
 
 #: For commands that delete something, or set it back.
-yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask.")
+yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def ask(question: str, *, yes: bool) -> None:

@@ -582,9 +582,10 @@ class TooManyBadRowsError(SinkWriteError):
 
 
 class CancelledWriteError(KafkaError):
-    """Somebody else has cancelled the Spark job of a write: its group, stage or tag, all jobs, or Spark was stopped."""
+    """Another program or user cancelled the Spark job of a write (its group, stage or tag, or all jobs), or stopped
+    Spark."""
 
-    remedy = "the text says what stays in the topic; [Stop a write](batch.md#stop-a-write)"
+    remedy = "the text says which rows remain in the topic; [Stop a write](batch.md#stop-a-write)"
 
 
 _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {

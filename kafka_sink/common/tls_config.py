@@ -40,7 +40,7 @@ class SslConfig(c.ReferencesConfig):
     )
     ssl_truststore_type: str = c.UPPER_CASE(
         "",
-        "format of the truststore: by default what the file is (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
+        "format of the truststore: by default detected from the file (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
         _STORE_TYPES,
     )
     ssl_truststore_password: str = c.STRING(
@@ -58,7 +58,7 @@ class SslConfig(c.ReferencesConfig):
     )
     ssl_keystore_type: str = c.UPPER_CASE(
         "",
-        "format of the keystore: by default what the file is (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
+        "format of the keystore: by default detected from the file (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
         _STORE_TYPES,
     )
     ssl_keystore_password: str = c.STRING("", "password of a JKS or PKCS12 keystore", sensitive=True, at_connect=True)

@@ -242,7 +242,8 @@ class ProgressStore:
                 f"the consumer group {self._group!r} has offset {first.offset} with metadata "
                 f"{first.metadata[:60]!r} for {self._topic}-0, which is not the progress of this sink: another "
                 "application uses the group, a newer release wrote it, or a tool has copied or translated the offsets "
-                "of another cluster; choose another name for the sink, or delete these offsets if nobody needs them: "
+                "of another cluster; choose another name for the sink, or delete these offsets if no application needs "
+                "them: "
                 f"`{delete_progress_command(self._group, self._topic)}`"
             ) from error
 

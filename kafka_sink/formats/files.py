@@ -160,7 +160,7 @@ class _Files:
             what = f"none that no other refers to: {all_of_them}" if not roots else f"several: {', '.join(roots)}"
             raise FormatError(
                 f"the schema must be the one file of the folder {folder} that no other refers to, and there are "
-                f"{what:.500}; name the files instead, the schema first, with commas between"
+                f"{what:.500}; name the files instead, separated by commas, the schema first"
             )
         return self.schema(roots[0])
 

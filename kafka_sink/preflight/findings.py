@@ -60,7 +60,7 @@ class CheckReport:
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing was found that would make the job fail."""
+        """True if no finding would make the job fail."""
         return all(finding.status in (Status.OK, Status.WARNING) for finding in self.findings)
 
     @property

@@ -492,13 +492,13 @@ class KafkaProducer:
         """Send all staged records, then end the sender thread. After *timeout* seconds the rest fails, and the thread
         is ended. A callback that does not return does not delay the close beyond that.
 
-        A producer that was interrupted sends its staged records, too, and a transaction that it has open is aborted.
+        An interrupted producer also sends its staged records, and aborts its open transaction.
         A producer that is still open when its program ends is closed with a time-out of 0. In a delivery callback,
         close does not wait. A second close does nothing.
 
         :raises KafkaTimeoutError: after all this, if records were given up before they were acknowledged. The text
             counts them, and the future of each says whether it was sent. A ``with`` block that an exception ends
-            does not wait, and leaves this to the log.
+            does not wait, and logs this instead.
         :raises ValueError: if *timeout* is negative, or no number.
         """
         timeout_ms = limit_ms(timeout)

@@ -52,7 +52,7 @@ class PartitionRange:
 
 @dataclass(frozen=True)
 class SinkProgress:
-    """One write of a stream, as its report says it. Times in ms; sizes in bytes before compression and as sent.
+    """One write of a stream, from its report. Times in ms; sizes in bytes before compression and as sent.
 
     *batch* is the number of the micro-batch or version, −1 for a batch write without one. *bad_rows* could not be
     written, and were dropped or are dead letters (option onBadRow); *rows* does not count them. Of a failed write

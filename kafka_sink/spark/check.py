@@ -89,8 +89,8 @@ def check(
     :param options: the options of ``format("kafkalite")``; for exactly once with ``txnAppId`` or
         ``transactionalIdPrefix``.
     :param topics: further topics, for a DataFrame with a topic column.
-    :param schema: the columns of the rows, ``df.schema``; without it neither they are checked, nor the schemas that are
-        derived from them.
+    :param schema: the columns of the rows, ``df.schema``; without it the check covers neither the columns, nor the
+        schemas that are derived from them.
     """
     try:
         texts = {name.lower(): value for name, value in as_texts(options).items()}

@@ -92,10 +92,10 @@ def write(
         numbers, True and False, as ``df.write.options`` takes them. An option that is None is not set.
     :param topic: the option of this name.
     :param app_id: with *version*: write this version once; nothing is written if it or a later version is already
-        committed. So versions are written one after another: one that failed is written again before the next one.
+        committed. Write versions one after another, and a failed version again before the next one.
         Without it the write is at least once.
-    :param atomic: rows are moved between tasks so that one transaction can contain the whole batch. If False, each task
-        has its own transaction and no row is moved. No effect without *app_id*.
+    :param atomic: Spark shuffles the rows so that one transaction can contain the whole batch. If False, each task has
+        its own transaction, without a shuffle. No effect without *app_id*.
     :param progress: show rows, rows per second and tasks while the write runs, in the place of Spark's own progress
         bar. Nothing is shown without a terminal or a notebook, with Spark Connect, or if Spark's bar is switched off
         (``spark.ui.showConsoleProgress=false``).

@@ -162,7 +162,7 @@ def in_text(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def cause_of(error: BaseException) -> KafkaError | None:
-    """The error of kafkalite that made Spark raise *error*, as :mod:`kafka_sink.errors` has it; None if it is another.
+    """The error of kafkalite that made Spark raise *error* (:mod:`kafka_sink.errors`); None for any other error.
 
     ``df.write`` and ``StreamingQuery`` raise errors of Spark, which have that error as text only. It is found with its
     class, its text, and what it is about: ``topic``, ``partition``, ``option``, ``column`` and, of a broker's answer,

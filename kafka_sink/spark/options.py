@@ -110,24 +110,24 @@ def _format(column: str, types: str) -> Any:
 
 def _schema(column: str) -> Any:
     text = (
-        f"with {column}.format: the schema, or on the driver a file with it, a folder, or several files with commas "
-        "between, the schema first; default: derived from the column"
+        f"with {column}.format: the schema, or the name of a file, of a folder, or of several files separated by "
+        "commas (the schema first) on the driver; default: derived from the column"
     )
     return _of_format(f"{column}.schema", text, c.Validator("a schema", bool))
 
 
 def _references(column: str) -> Any:
     text = (
-        f"with {column}.schema and a registry: what the schema refers to there, a JSON list of name, subject and "
-        "version"
+        f"with {column}.schema and a registry: the schema's references to schemas of the registry, a JSON list of "
+        "name, subject and version"
     )
     return _of_format(f"{column}.refs", text, c.Validator("a list in JSON", bool))
 
 
 def _message(column: str) -> Any:
     text = (
-        f"with {column}.format=protobuf and a schema that is not derived: the name of the message; default: the first "
-        "one"
+        f"with {column}.format=protobuf and {column}.schema or a registry's schema: the name of the message; default: "
+        "the first one"
     )
     return _of_format(f"{column}.message", text, c.Validator("the name of a message", bool))
 

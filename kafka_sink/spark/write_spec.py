@@ -428,7 +428,7 @@ class WriteSpec(OfOneVersion, c.Options):
     tune_python_workers: bool = c.BOOLEAN(
         True,
         "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
-        "after every task; false leaves them as Spark has set them up",
+        "after every task; false keeps Spark's own settings",
         name="tunePythonWorkers",
         group=TOPIC_AND_ROWS,
     )

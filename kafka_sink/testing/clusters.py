@@ -33,7 +33,7 @@ _USER: Final = "kafkalite"
 class ClusterSecurity:
     """*protocol* is that of the only listener; *certificate* and *key* are PEM, empty without TLS.
 
-    Values of other processes can be made of :func:`dataclasses.asdict`.
+    To pass it to another process, use :func:`dataclasses.asdict`.
     """
 
     protocol: str = "PLAINTEXT"

@@ -130,7 +130,7 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "or do without them; `txn accept` with that batch": _TORN,
     "or with the one before it if no row is": ("test_forgotten_batch_is_accepted_as_it_is",),
     "start with `allowMissingProgress=true`, which writes it": ("test_sink_without_progress_goes_on_as_told",),
-    "another name; or, if it is not, delete its progress": ("test_another_writer_writes_all_that_it_reads",),
+    "choose another name; or, if it is not, delete its progress": ("test_another_writer_writes_all_that_it_reads",),
     "is a new query and is refused: give it another name": ("test_another_writer_writes_all_that_it_reads",),
     "are written under a later version": ("test_version_that_came_too_late_is_written_under_a_later_one", *_IN_ORDER),
     "has an `app_id` of its own": ("test_one_app_id_twice_within_a_batch_is_refused",),
@@ -150,9 +150,9 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "run it again, as above": _RUN_AGAIN,
     "`kafkalite txn accept`": _TORN,
     "with `kafkalite txn hanging TOPIC PARTITION --commit-at OFFSET`, or": _BY_HAND,
-    "start the sink: it completes what it had decided and aborts the rest": _COMPLETED,
-    "it leaves out what the sink has decided, which": _COMPLETED,
-    "start the sink `NAME`: it writes the lost end again": (
+    "start the sink: it completes its decided transactions and aborts the others": _COMPLETED,
+    "It leaves out transactions that the sink has decided to commit, which": _COMPLETED,
+    "start the sink `NAME`: it writes the lost marker again": (
         "test_lost_commit_is_written_again_before_anything_else",
         "test_lost_abort_is_not_turned_into_a_commit",
     ),
@@ -217,7 +217,7 @@ OTHERS: Final = (
     "this is a second attempt at a task",
     "the transaction of this attempt stays open",
     "the error after the last one names",
-    "look at the reader: its group",
+    "check the reader: its group",
     "ask its owner; `kafkalite txn",
-    "bring the partition's brokers back",
+    "start the partition's brokers",
 )

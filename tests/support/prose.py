@@ -15,7 +15,6 @@ INSTEAD: Final = {
     r"in the midst of": "during",
     r"by itself in some": "automatically in some",
     r"(?:is|are) told apart": "is detected, is distinguished",
-    r"nobody knows": "is unknown",
     r"whoever": "a client that, a user who",
     r"what others": "the noun: text from others, other programs",
     r"makes? void": "discards, rolls back",
@@ -25,6 +24,11 @@ INSTEAD: Final = {
     r"in one sentence": "with an error",
     r"brings? along": "contains, ships",
     r"meanwhile": "during that time, at the same time",
+    r"(?:some|no|any)body": "the actor: an operator, a client, no program",
+    r"anew": "again, without the earlier state",
+    r"of (?:yours|one's own)": "your own, custom",
+    r"there twice": "duplicated",
+    r"what becomes of": "the outcome of, the handling of",
 }
 _QUESTION: Final = re.compile(r"^(?:What|Who|Whoever|Which|How|When|Where|Why)\b")
 _CLAUSE: Final = re.compile(r"^(?:What|Whoever|Who)\b")

@@ -160,8 +160,8 @@ def _refuse_sink(name: str, committed: Mapping[TopicPartition, OffsetAndMetadata
     for sink in sinks_of(committed):
         raise click.ClickException(
             f"group {name} is the progress of an exactly-once sink, whose last batch is {sink['last_batch']}: with "
-            "another offset it would lose or repeat batches. To begin anew, and write all rows of its source again, "
-            "delete the query's checkpoint and the offsets of this topic alone: "
+            "another offset it would lose or repeat batches. To write all rows of its source again, delete the query's "
+            "checkpoint and the offsets of this topic alone: "
             f"`{delete_progress_command(name, sink['topic'])}`."
         )
 

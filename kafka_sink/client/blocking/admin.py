@@ -287,10 +287,10 @@ class AdminClient(Administration):
         return self._retrying(attempt)
 
     def create_acls(self, acls: Sequence[AclBinding]) -> None:
-        """Add *acls*; those that exist already stay as they are. The brokers enforce them soon after the call.
+        """Add *acls*; existing ones are unchanged. The brokers enforce them soon after the call.
 
-        :raises ApiError: if an ACL was refused (the others may have been added): INVALID_REQUEST if it is not one,
-            SECURITY_DISABLED, or CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster.
+        :raises ApiError: if an ACL was refused (the others may have been added): INVALID_REQUEST if it is not
+            a valid ACL, SECURITY_DISABLED, or CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster.
         """
         body = acl_messages.CreateAclsRequest(creations=[acl_messages.creation_of(acl) for acl in acls])
         names = list(map(str, acls))

@@ -453,5 +453,5 @@ def _of_files(value: str, wanted: WantedFormat) -> SchemaText:
         raise ConfigError.of(
             f"{wanted.column}.schema",
             f": the file {name} cannot be read on the driver ({reason}); name the file "
-            f"of a schema, a folder, or several files with commas between, or give {itself}",
+            f"of a schema, a folder, or several files, separated by commas, or set the option to {itself}",
         ) from None

@@ -266,7 +266,7 @@ class EmbeddedRegistry(LocalServer):
             raise
 
     def close(self) -> None:
-        """Stop; what was begun is answered."""
+        """Stop, after the responses to the current requests."""
         super().close()
         self._release()
 
