@@ -85,9 +85,8 @@ class Trial:
         paths = {name: imports.files[name] for name in sorted(imports.closure(set(tests))) if name in imports.files}
         sources = [f"kafka_sink/{source}" for source in target.sources]
         self._modules = {name: path for name, path in paths.items() if _is_below(path, sources)}
-        reached = {name: imports.closure({name}) for name in paths}
         self._dependents = {
-            module: tuple(name for name in paths if module in reached[name]) for module in self._modules
+            module: tuple(sorted(paths.keys() & imports.dependents({module}))) for module in self._modules
         }
         # What the forks share; pytest itself imports the tests.
         for name, path in paths.items():

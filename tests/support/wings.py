@@ -12,7 +12,7 @@ import argparse
 import configparser
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -69,27 +69,29 @@ class Imports:
         for name, text in self._texts.items():
             if name.startswith("tests.") and not name.endswith(".conftest"):
                 self._direct[name].update(map(self._longest, _NAMED.findall(text)))
+        for name, imported in self._direct.items():
+            imported.add(name.removesuffix("()").rpartition(".")[0])
+            imported &= self._direct.keys()
 
     def of_tests(self) -> Iterator[tuple[str, set[str]]]:
-        """Each file of tests, as pytest names it, with the modules that it reaches."""
+        """Each file of tests, as pytest names it, with the modules that it imports or runs itself."""
         for name, path in self.files.items():
             if path.name.startswith("test_"):
                 file = path.relative_to(self._root).as_posix()
-                if file.startswith(_OF_ALL) or _RUNS_SCRIPT.search(self._texts[name]):
-                    yield file, set(self.files)
-                else:
-                    yield file, self.closure({name, *self._fixtures(name)})
+                is_of_all = file.startswith(_OF_ALL) or _RUNS_SCRIPT.search(self._texts[name])
+                yield file, set(self.files) if is_of_all else {name, *self._fixtures(name)}
 
-    def closure(self, modules: set[str]) -> set[str]:
+    def closure(self, modules: Iterable[str]) -> set[str]:
         """*modules* and all that they import, with the packages around each."""
-        found: set[str] = set()
-        waiting = list(modules)
-        while waiting:
-            name = waiting.pop()
-            if name in self._direct and name not in found:
-                found.add(name)
-                waiting += [*self._direct[name], name.removesuffix("()").rpartition(".")[0]]
-        return found
+        return _reached(modules, self._direct)
+
+    def dependents(self, modules: Iterable[str]) -> set[str]:
+        """*modules* and all that import one of them."""
+        importers: defaultdict[str, set[str]] = defaultdict(set)
+        for name, imported in self._direct.items():
+            for each in imported:
+                importers[each].add(name)
+        return _reached(modules, importers)
 
     def _fixtures(self, name: str) -> Iterator[str]:
         """What the conftest files above the module *name* import, of functions those that it names."""
@@ -125,14 +127,26 @@ def _names(text: str) -> Iterator[tuple[str, str]]:
                 yield module, words[0]
 
 
+def _reached(names: Iterable[str], graph: Mapping[str, set[str]]) -> set[str]:
+    """*names*, and what *graph* leads to from them."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph.get(name, ())
+    return found
+
+
 def files_of(root: Path = ROOT) -> Mapping[str, list[str]]:
     """The files of tests of each wing: those that reach a module of it."""
-    inside = {wing: tuple(f"kafka_sink.{name}." for name in packages) for wing, packages in wings(root).items()}
-    found: dict[str, list[str]] = {wing: [] for wing in inside}
-    for file, modules in Imports(root).of_tests():
-        for wing, packages in inside.items():
-            if any(f"{module}.".startswith(packages) for module in modules):
-                found[wing].append(file)
+    imports, found = Imports(root), {}
+    tests = list(imports.of_tests())
+    for wing, packages in wings(root).items():
+        inside = tuple(f"kafka_sink.{package}." for package in packages)
+        reaching = imports.dependents(name for name in imports.files if f"{name}.".startswith(inside))
+        found[wing] = [file for file, modules in tests if not reaching.isdisjoint(modules)]
     return found
 
 
