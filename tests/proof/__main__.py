@@ -88,8 +88,9 @@ def _line(part: Part, standing: Standing, ledger: Ledger) -> str:
 
 
 if __name__ == "__main__":
-    # The part that is running is ended with the ledger, as by Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # The part that is running is ended with the ledger. A shell starts what runs in its background deaf to Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         sys.exit(main())
     except KeyboardInterrupt:
