@@ -40,7 +40,7 @@ _told: Final = Said()
 
 
 class EmbeddedCluster:
-    """A Kafka cluster of *nodes* brokers in this process, for tests and small deployments.
+    """A Kafka cluster of *nodes* brokers in this process, for development and tests.
 
     ::
 

@@ -170,7 +170,7 @@ def counts(shape: Shape) -> list[tuple[str, str, float]]:
         ("EndTxn of the driver", "tasks + 1", driver["EndTxn"]),
         ("ListTransactions of the driver", "2 × brokers", driver["ListTransactions"]),
         ("DescribeTransactions of the driver", "2 × coordinators reached", driver["DescribeTransactions"]),
-        ("progress, characters", "5 to 16 per task, fewer with more tasks per worker", characters),
+        ("progress, characters", "6 to 18 per task, fewer with more tasks per worker", characters),
         ("partitions that store the progress", "4,096 characters each", -(-characters // _ENTRY_CHARACTERS)),
     ]
 
