@@ -105,9 +105,8 @@ def type_table() -> str:
     """The table in Markdown: Spark's type; Avro's and Protobuf's derived type, each with the other types that a given
     schema may have; and a value in JSON with its type in the JSON Schema.
     """
-    of_avro = ("Avro, derived", "a given Avro schema may also have")
-    of_protobuf = ("Protobuf, derived", "a given message may also have")
-    heads = ("Spark", *of_avro, *of_protobuf, "JSON", "JSON Schema")
+    of_avro, of_protobuf = ("Avro, derived", "Avro, also"), ("Protobuf, derived", "Protobuf, also")
+    heads = ("Spark", *of_avro, *of_protobuf, "Example in JSON", "JSON Schema")
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for kind, example in _SPARK:
         try:
@@ -138,7 +137,9 @@ def _in_protobuf(arrow: pa.DataType) -> str:
         if (name or kind) != derived and _is_field(MessageField("a", 1, kind, Presence.EXPLICIT, name), row)
     ]
     shown = (
-        "any" if len(others) == len(_PROTOBUF) else ", ".join(f"`{'enum' if each == 'e' else each}`" for each in others)
+        "every type"
+        if len(others) == len(_PROTOBUF)
+        else ", ".join(f"`{'enum' if each == 'e' else each}`" for each in others)
     )
     return f"{f'`{derived}`' if derived else '–'} | {shown}"
 
@@ -162,7 +163,7 @@ def _in_json(arrow: pa.DataType, example: Any) -> str:
     except FormatError:
         return "– | –"
     notes = "".join(f" ({declared[name]})" for name in ("format", "contentEncoding") if name in declared)
-    return f"{'' if payload is None else f'`{payload.decode()}`'} | `{declared['type']}`{notes}"
+    return f"{'left out' if payload is None else f'`{payload.decode()}`'} | `{declared['type']}`{notes}"
 
 
 def _fits(avro: Any, arrow: Any) -> bool:

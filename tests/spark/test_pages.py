@@ -21,7 +21,7 @@ pytestmark = requires_data_sources
 
 
 @pytest.mark.behaviour("Documentation", "The writes on the pages run as they stand there")
-@pytest.mark.parametrize("page", ["avro", "json"])
+@pytest.mark.parametrize("page", ["avro", "json", "formats"])
 def test_write_of_a_page_runs_as_it_stands_there(page: str, spark: SparkSession, cluster: EmbeddedCluster) -> None:
     orders = spark.range(ROWS).selectExpr("id", "concat('customer ', id % 7) as customer")
     code = block(ROOT / "docs" / f"{page}.md", '"topic", "orders"')
@@ -69,7 +69,7 @@ def test_example_of_a_page_runs(page: str, having: str, spark: SparkSession, clu
 
 
 @pytest.mark.behaviour("Documentation", "The writes on the pages run as they stand there")
-@pytest.mark.parametrize(("page", "having"), [("streaming", "query = ("), ("from-spark", "the name of the sink")])
+@pytest.mark.parametrize(("page", "having"), [("streaming", "query = ("), ("from-spark", "orders-sink")])
 def test_stream_of_a_page_writes_its_rows(
     page: str, having: str, spark: SparkSession, cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

@@ -224,7 +224,7 @@ def table(figures: Mapping[str, Mapping[str, tuple[int, int] | None]]) -> str:
     """The table of the page."""
     columns = ("kafkalite format", "kafkalite write", "kafkalite stream", "kafka format", "kafka stream")
     lines = [
-        "| mistake | `df.write` | `kafka_sink.write` | `writeStream` | Spark's own `df.write` | its `writeStream` |",
+        "| mistake | kafkalite: `df.write` | `kafka_sink.write` | `writeStream` | Spark: `df.write` | `writeStream` |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, of_ways in figures.items():
