@@ -51,7 +51,7 @@ class _Timed:
             written: WriterCommitMessage = super().write(iterator)  # type: ignore[misc]
             return written
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:
         with timed(DRIVER):
             super().commit(messages, batchId)  # type: ignore[misc]
 

@@ -46,7 +46,7 @@ def test_registry_is_asked_by_the_driver_alone(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pickled: list[bytes] = []
-    dumps = CloudPickleSerializer.dumps
+    dumps: Callable[[CloudPickleSerializer, object], bytes] = CloudPickleSerializer.dumps
 
     def note(self: CloudPickleSerializer, value: object) -> bytes:
         pickled.append(dumps(self, value))
