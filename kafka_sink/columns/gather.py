@@ -159,8 +159,7 @@ def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) 
 
 def column_pieces(column: BinaryColumn) -> list[Piece]:
     """The bytes of the rows: as fields if all rows are so short that views must contain them, else as the column
-    itself.
-    """
+    itself."""
     longest = column.max_length
     if longest > INLINE_BYTES:
         return [column]
@@ -297,8 +296,7 @@ def _shift_into_high(word: Words, position: Words) -> Words:
 
 def _point_into(column: BinaryColumn, first_buffer: int, views: UInt64s) -> None:
     """Fill *views*, uint64[n, 2], with views of the rows of *column*, whose buffers are numbered from *first_buffer*
-    on.
-    """
+    on."""
     lengths = column.lengths.view(np.uint64)
     starts = column.starts.astype(np.uint64)
     views[:, 0] = lengths

@@ -237,8 +237,6 @@ class TopicReading:
                 if missing[number := cursor.topic_partition.partition] > 0 and ends[number] > firsts[number]
             ]
 
-    # --- which partitions, from where, to where --------------------------------------------------------------------
-
     def _find(self, partitions: Collection[int] | None) -> None:
         self._find_topic()
         self._cursors = [Cursor(TopicPartition(self._topic, number)) for number in self._chosen(partitions)]
@@ -306,8 +304,6 @@ class TopicReading:
         for cursor, answer in self._match(group, answers, lambda answer: answer.partition_index):
             if self._accept(cursor, answer.error_code, "looking up an offset of"):
                 yield cursor, answer
-
-    # --- records -----------------------------------------------------------------------------------------------------
 
     def _records(self) -> Iterator[ConsumedRecord]:
         while pending := [cursor for cursor in self._cursors if not cursor.is_done]:
@@ -413,8 +409,6 @@ class TopicReading:
             f"{end}",
         )
 
-    # --- asking leaders ----------------------------------------------------------------------------------------------
-
     def _by_leader(self, cursors: Iterable[Cursor]) -> list[tuple[Node, list[Cursor]]]:
         groups: dict[Node, list[Cursor]] = {}
         for cursor in cursors:
@@ -469,8 +463,6 @@ class TopicReading:
             return False
         cursor.failures = 0
         return True
-
-    # --- failing and trying again ------------------------------------------------------------------------------------
 
     def _failed(self, cursors: Iterable[Cursor], error: ApiError) -> None:
         """Record a failed attempt.

@@ -19,17 +19,12 @@ from kafka_sink.formats.schema_text import MOST_DEPTH, MOST_REFERENCES, Referenc
 _MAX_BYTES: Final = 8 << 20
 #: Of files and folders in a folder that is named as a schema.
 _MOST_SEEN: Final = 20_000
-_SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
-    AVRO: (".avsc", ".json"),
-    JSON: (".json",),
-    PROTOBUF: (".proto",),
-}
+_SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {AVRO: (".avsc", ".json"), JSON: (".json",), PROTOBUF: (".proto",)}
 
 
 class _Named(NamedTuple):
     """The *text* of a file; the names by which others may refer to it; those of them that mean itself in its own text;
-    and what it refers to: of each what it may stand for, as the file writes it last.
-    """
+    and what it refers to: of each what it may stand for, as the file writes it last."""
 
     text: str
     declared: tuple[str, ...]

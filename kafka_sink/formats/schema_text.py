@@ -40,8 +40,7 @@ def without_comments(text: str) -> str:
 class Reference:
     """*schema*, by the *name* under which another one refers to it: a full name in Avro, an import in Protobuf, a
     ``$ref`` without its fragment in a JSON Schema. *subject* and *version* are its place in a registry; empty and 0 if
-    none is known.
-    """
+    none is known."""
 
     name: str
     schema: SchemaText
@@ -98,8 +97,7 @@ _BRACKET: Final = re.compile(r"[\[\]{}]")
 
 def is_too_deep(json: str, most: int = _MOST_BRACKETS) -> bool:
     """Whether the brackets of the text *json* stand more than *most* levels within one another, found out before a
-    parser makes values of it, which Python then can neither show nor write.
-    """
+    parser makes values of it, which Python then can neither show nor write."""
     depth = 0
     for bracket in _BRACKET.findall(_TEXT.sub("", json)):
         depth += 1 if bracket in "[{" else -1

@@ -152,8 +152,7 @@ class DeliveryFuture(Generic[T]):
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Call *callback* with this future when the outcome is known: on the sender thread, so it must be short, or at
-        once. Exceptions that it raises are logged.
-        """
+        once. Exceptions that it raises are logged."""
         self._when_done(partial(callback, self))
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -215,8 +214,7 @@ class ProduceRequestResult:
 
     def split(self, cut: int, head: ProduceRequestResult, tail: ProduceRequestResult) -> None:
         """Record that the batch was split: the first *cut* records share the outcome of *head*, the others that of
-        *tail*.
-        """
+        *tail*."""
         self._cut, self._pieces = cut, (head, tail)
         self._end.complete()
 
@@ -290,8 +288,7 @@ DeliveryCallback = Callable[[Delivery], None]
 
 class ColumnsFuture(DeliveryFuture[tuple[Delivery, ...]]):
     """The future of all rows of one :meth:`KafkaProducer.send_columns`, completed batch by batch. Its result is where
-    each batch was stored, and its exception the reason for the first rows that were not stored.
-    """
+    each batch was stored, and its exception the reason for the first rows that were not stored."""
 
     __slots__ = ("_callback", "_deliveries", "_end", "_lock", "_may_wait", "_rows", "_rows_ended", "_topic")
 

@@ -39,13 +39,7 @@ from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, Re
 from kafka_sink.common.threads import at_fork
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import (
-    ColumnsFuture,
-    DeliveryCallback,
-    DeliveryFuture,
-    PartlyStagedError,
-    limit_ms,
-)
+from kafka_sink.producer.futures import ColumnsFuture, DeliveryCallback, DeliveryFuture, PartlyStagedError, limit_ms
 from kafka_sink.producer.pipeline import Pipeline, make_network
 from kafka_sink.producer.plugins.loading import GivenPlugins, make_plugins
 from kafka_sink.producer.producer_record import NO_HEADERS, Headers, ProducerRecord
@@ -226,8 +220,6 @@ class KafkaProducer:
         self._sender = self._pipeline.sender
         self._thread = self._network.start_thread(f"kafka-producer-network-thread | {self.client_id}", self._pipeline)
 
-    # --- sending -----------------------------------------------------------------------------------------------------
-
     def send(
         self,
         topic: str | ProducerRecord,
@@ -350,8 +342,6 @@ class KafkaProducer:
             raise
         return future
 
-    # --- metadata ----------------------------------------------------------------------------------------------------
-
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions of *topic*, which are fetched if they are unknown.
 
@@ -360,8 +350,6 @@ class KafkaProducer:
         """
         self._check_usable()
         return self._pipeline.topics.wait_for(topic).partitions_for_topic(topic)
-
-    # --- transactions ------------------------------------------------------------------------------------------------
 
     def init_transactions(self, *, timeout: float | None = None) -> None:
         """Initialize the transactional.id: call it once, before the first transaction.
@@ -453,8 +441,6 @@ class KafkaProducer:
                 raise
             unreachable = ", ".join(f"{failure.host}:{failure.port} ({failure.cause})" for failure in failures)
             raise KafkaTimeoutError(f"{error}; unreachable: {unreachable}") from None
-
-    # --- flush, metrics, close ---------------------------------------------------------------------------------------
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Send all staged records, and wait until each of them is acknowledged or has failed.

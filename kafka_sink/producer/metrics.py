@@ -184,8 +184,6 @@ class ProducerMetrics:
         self._metadata_wait_ms = 0
         self._uncompressed_bytes_total = 0
 
-    # --- recording ---------------------------------------------------------------------------------------------------
-
     def drained(self, batches: Sequence[ProducerBatch]) -> None:
         """Record the batches of one request when they are drained: first attempts and retries alike."""
         if not batches:
@@ -257,8 +255,6 @@ class ProducerMetrics:
     def batch_totals(self) -> tuple[int, int]:
         """The batches drained so far, retries among them, and their bytes."""
         return int(self._all.sizes.count), int(self._all.sizes.total)
-
-    # --- reading -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, now_ms: int) -> dict[str, float]:
         """The values of ``producer-metrics`` by name."""

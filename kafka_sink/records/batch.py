@@ -49,10 +49,7 @@ class BatchHeader:
 
     @property
     def compression(self) -> CompressionType:
-        """The codec of the records.
-
-        :raises CorruptRecordError: if the attributes name an unknown codec.
-        """
+        """The codec of the records. :raises CorruptRecordError: if the attributes name an unknown codec."""
         try:
             return CompressionType(self.attributes & layout.CODEC_MASK)
         except ValueError:

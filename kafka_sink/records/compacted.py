@@ -36,10 +36,7 @@ class PlacedRecord(NamedTuple):
 
 
 def parse_records(data: Buffer) -> list[PlacedRecord]:
-    """The uncompressed records of a batch, in order.
-
-    :raises CorruptRecordError: if a length or a delta is damaged.
-    """
+    """The uncompressed records of a batch, in order. :raises CorruptRecordError: if a length or a delta is damaged."""
     plain = bytes(data)
     records: list[PlacedRecord] = []
     position = 0

@@ -238,8 +238,7 @@ def _scan_zstd_frame(view: memoryview, start: int) -> tuple[int, int]:
 @cache
 def _snappy_codec() -> Any:
     """Arrow's snappy, imported at the first use, so that a broker or a command does not wait for the import at its
-    start.
-    """
+    start."""
     import pyarrow as pa
 
     return pa.Codec("snappy")

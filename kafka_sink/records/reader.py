@@ -35,8 +35,7 @@ _INT64: Final = 1 << 63
 
 class Record(NamedTuple):
     """A record as a consumer receives it; *timestamp* in ms since 1970, −1 if there is none. If it has a *problem*, it
-    is damaged, and its *value* are its bytes as they are in the batch.
-    """
+    is damaged, and its *value* are its bytes as they are in the batch."""
 
     offset: int
     timestamp: int
@@ -144,10 +143,7 @@ def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
 
 
 def batch_at(view: memoryview, offset: int) -> RecordBatchView | None:
-    """The batch at *offset*; None if it is not complete.
-
-    :raises CorruptRecordError: like :func:`read_batches`.
-    """
+    """The batch at *offset*; None if it is not complete. :raises CorruptRecordError: like :func:`read_batches`."""
     if len(view) - offset < layout.HEADER_BYTES:
         return None
     header = parse_header(view, offset)

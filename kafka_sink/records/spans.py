@@ -143,8 +143,7 @@ def _needed(data: bytes, position: int, index: int, most_bytes: int) -> int:
 
 def _of_one_length(data: bytes, position: int, most: int) -> int:
     """How many records, at most *most*, have the length of the one at *position*, which takes a byte, and follow one
-    another; none if they are few. Millions of small ones are passed over so.
-    """
+    another; none if they are few. Millions of small ones are passed over so."""
     length = data[position : position + 1]
     stride = 1 + (length[0] >> 1)
     if length[0] > 0x7F or length[0] & 1 or stride <= LEAST_BYTES:

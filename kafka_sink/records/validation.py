@@ -40,8 +40,7 @@ _MOST_NAMED: Final = 10_000
 @dataclass(frozen=True, slots=True)
 class BatchRules:
     """The limits of a topic: sizes in bytes, times in ms (how far base and maximum timestamp may be before or after
-    now).
-    """
+    now)."""
 
     max_message_bytes: int
     max_decompressed_bytes: int
@@ -143,8 +142,7 @@ def _check_times(timestamps: Iterable[int], rules: BatchRules, wall_ms: int) -> 
 
 def _check_records(header: BatchHeader, packed: memoryview, rules: BatchRules, wall_ms: int) -> None:
     """:raises CorruptRecordError: if the records cannot be decompressed within the limit, or are not as many as
-    announced, or have other offsets.
-    """
+    announced, or have other offsets."""
     codec, count = header.compression, header.record_count
     is_packed = codec is not CompressionType.NONE
     if not is_packed and not rules.needs_key and count > _WALKED_UNCOMPRESSED_RECORDS:

@@ -48,8 +48,7 @@ class EncodedRecords:
 
 def content_sizes(chunk: ColumnChunk) -> Int64s:
     """The size of each row's key, value and headers with their length fields, int64[n]: the part of a record that does
-    not depend on its batch.
-    """
+    not depend on its batch."""
     sizes = _content(chunk)
     return np.full(chunk.num_rows, sizes, dtype=np.int64) if isinstance(sizes, int) else sizes
 

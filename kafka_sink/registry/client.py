@@ -91,8 +91,7 @@ class RegistryClient:
         """
         :param timeout_ms: the most that an answer of an address takes.
         :param limit_ms: the most that a question takes, with its attempts and all schemas that one refers to.
-        :raises ConfigError: if an address is invalid, or a file for TLS cannot be read.
-        """
+        :raises ConfigError: if an address is invalid, or a file for TLS cannot be read."""
         self.config = config
         self._servers = [_server(url) for url in config.urls]
         is_secure = any(server.scheme == "https" for server in self._servers)
@@ -170,8 +169,7 @@ class RegistryClient:
 
     def version(self, subject: str, number: int, kind: str = AVRO) -> RegisteredSchema:
         """The version *number* of *subject*, or the latest one (:data:`~kafka_sink.registry.references.LATEST`), to be
-        referred to; as :meth:`latest`. One that was deleted is found, too.
-        """
+        referred to; as :meth:`latest`. One that was deleted is found, too."""
         return self._version(
             subject, "latest" if number == LATEST else f"{number}?deleted=true", kind, is_written=False
         )
@@ -187,8 +185,7 @@ class RegistryClient:
 
     def version_with(self, schema_id: int, subject: str, kind: str = AVRO) -> SchemaText:
         """The schema with this id, which must be a version of *subject*, to be written by; as :meth:`latest`. One id
-        stands for equal schemas of several subjects.
-        """
+        stands for equal schemas of several subjects."""
         with within(self._limit_ms, self._clock):
             answer = self._ask("GET", f"/schemas/ids/{schema_id}")
             check_rules(subject, answer)

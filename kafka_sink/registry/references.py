@@ -88,10 +88,7 @@ class _Resolving:
 
 
 def places_of(listed: Any, what: str) -> list[tuple[str, Place]]:
-    """The names and places in *listed*, the references of *what*.
-
-    :raises UnusableSchemaError: if they are none.
-    """
+    """The names and places in *listed*, the references of *what*. :raises UnusableSchemaError: if they are none."""
     references = []
     for reference in listed if isinstance(listed, list | tuple) else (None,):
         match reference:

@@ -41,11 +41,7 @@ from kafka_sink.formats.payloads import NothingWriter, PieceWriter
 #: Defaults of records within one another are written out, and there may be exponentially many.
 MOST_VALUES: Final = 5_000
 _SHOWN: Final = 200
-_INTS: Final[Mapping[pa.DataType, type[np.generic]]] = {
-    pa.int8(): np.int8,
-    pa.int16(): np.int16,
-    pa.int32(): np.int32,
-}
+_INTS: Final[Mapping[pa.DataType, type[np.generic]]] = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32}
 _FLOATS: Final[Mapping[pa.DataType, type[np.generic]]] = {pa.float32(): np.float32, pa.float64(): np.float64}
 # What each number of Avro can be written from without a loss that Avro's own rules do not allow.
 _NUMBERS: Final[Mapping[str, Mapping[pa.DataType, type[np.generic]]]] = {

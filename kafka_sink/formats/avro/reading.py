@@ -83,10 +83,7 @@ _Reader: TypeAlias = Callable[[_Bytes, int], Iterable[str]]
 
 
 class DatumReader:
-    """Reads data of one *schema*, its JSON.
-
-    :raises FormatError: if it is no valid schema, or one beyond the bounds.
-    """
+    """Reads data of one *schema*, its JSON. :raises FormatError: if it is no valid schema, or one beyond the bounds."""
 
     def __init__(self, schema: str) -> None:
         self._records: dict[str, _Reader] = {}

@@ -210,8 +210,7 @@ def _word(half: UInt64s, size: Words, least: int, most: int) -> WordField:
 @dataclass(frozen=True, slots=True)
 class ConstantWriter:
     """The same bytes in every row: the default of a field without a column; and the branch null of a union, for such a
-    field and for a column that only has nulls.
-    """
+    field and for a column that only has nulls."""
 
     data: bytes
 
@@ -231,8 +230,7 @@ class BooleanWriter:
 @dataclass(frozen=True, slots=True)
 class NumberWriter:
     """int and long, and what is a number of days or of units of time: *stored* in Arrow, times *factor*, divided by
-    *divisor* and rounded down, as zig-zag varint.
-    """
+    *divisor* and rounded down, as zig-zag varint."""
 
     path: str
     stored: type[np.generic]

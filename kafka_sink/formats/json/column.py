@@ -31,13 +31,7 @@ from kafka_sink.formats.errors import FormatError, check_unique, shown_type
 from kafka_sink.formats.fields import PER_SECOND, is_list, is_text, nulls_of
 from kafka_sink.formats.json import writers
 from kafka_sink.formats.json.matching import Matching, NullFields
-from kafka_sink.formats.json.moments import (
-    DateWriter,
-    TimestampWriter,
-    TimeWriter,
-    check_of_legacy_texts,
-    known_zone,
-)
+from kafka_sink.formats.json.moments import DateWriter, TimestampWriter, TimeWriter, check_of_legacy_texts, known_zone
 from kafka_sink.formats.json.parsing import parse_schema
 from kafka_sink.formats.payloads import leaf_checks, payloads_of
 from kafka_sink.formats.schema_text import SchemaText

@@ -93,9 +93,6 @@ def _bools(array: pa.Array) -> Bools:
     return wrong
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 def _is_whole(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0))
 
@@ -175,9 +172,6 @@ def _no_multiples(values: Any, divisor: float) -> Bools:
     return wrong
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def _among(values: list[Any], kind: pa.DataType, schema: Mapping[str, Any]) -> Wrong | None:
     if is_text(kind) or pa.types.is_date32(kind):
         texts = pa.array([value for value in values if isinstance(value, str)], pa.string())
@@ -201,9 +195,6 @@ def _among(values: list[Any], kind: pa.DataType, schema: Mapping[str, Any]) -> W
     # A column of another type has none of these.
     python_type = {"object": dict, "array": list}.get(json_type(kind), str)
     return None if any(isinstance(value, python_type) for value in values) else all_rows
-
-
-# --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def _lengths(array: pa.Array) -> Int64s:
@@ -300,9 +291,6 @@ def _unknown(pattern: str, part: str) -> FormatError:
     )
 
 
-# --- lists ------------------------------------------------------------------------------------------------------------
-
-
 def counts_of(array: pa.Array) -> Int64s:
     """The number of items of each list or map."""
     counts: Int64s = np.diff(array.offsets.to_numpy().astype(np.int64))
@@ -357,10 +345,7 @@ def _codes(array: pa.Array) -> Int64s:
 
 
 _Make: TypeAlias = Callable[[Any, pa.DataType, Mapping[str, Any]], Wrong | None]
-_OF_ALL: Final[dict[str, _Make]] = {
-    "enum": _among,
-    "const": lambda value, kind, schema: _among([value], kind, schema),
-}
+_OF_ALL: Final[dict[str, _Make]] = {"enum": _among, "const": lambda value, kind, schema: _among([value], kind, schema)}
 _OF_NUMBERS: Final[dict[str, _Make]] = {
     "minimum": partial(_limit, is_lower=True, is_strict=False),
     "maximum": partial(_limit, is_lower=False, is_strict=False),

@@ -61,10 +61,7 @@ class Periods:
 
 
 def known_zone(name: str, column: str) -> tzinfo:
-    """The zone that Spark calls *name*.
-
-    :raises FormatError: if it is none; the text names the column.
-    """
+    """The zone that Spark calls *name*. :raises FormatError: if it is none; the text names the column."""
     if name in ("Z", "UTC"):
         return UTC
     zone = _SHORT_NAMES.get(name, name)
@@ -191,8 +188,7 @@ class TimeWriter:
 @dataclass(frozen=True, slots=True)
 class TimestampWriter:
     """A moment in quotes, *per_second* units of it in a second, in milliseconds; with the offset of *zone*, or without
-    one if it is None.
-    """
+    one if it is None."""
 
     per_second: int
     zone: tzinfo | None

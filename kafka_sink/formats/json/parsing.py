@@ -180,10 +180,7 @@ def json_of(text: str) -> Any:
 
 
 def id_of(text: str) -> str:
-    """The ``$id`` of the schema *text*; empty if it has none.
-
-    :raises FormatError: if it is no JSON.
-    """
+    """The ``$id`` of the schema *text*; empty if it has none. :raises FormatError: if it is no JSON."""
     return _id(json_of(text))
 
 

@@ -185,10 +185,7 @@ def file_names(text: str) -> list[str]:
 @lru_cache(_KEPT)
 @schema_boundary("Protobuf schema")
 def pool_of(text: str) -> Any:
-    """A pool with the descriptors of *text*.
-
-    :raises FormatError: if they lack what they import, or are invalid.
-    """
+    """A pool with the descriptors of *text*. :raises FormatError: if they lack what they import, or are invalid."""
     from google.protobuf.descriptor_pool import DescriptorPool
 
     pool, files = DescriptorPool(), {file.name: file for file in descriptors(text).file}

@@ -45,8 +45,7 @@ def parse_schema(text: str, message: str | None = None) -> ProtobufSchema:
 @schema_boundary("Protobuf schema")
 def parse_file(text: str) -> ProtobufSchema:
     """As :func:`parse_schema`, with all messages and enums of the file, whether the root needs them or not, and with
-    the extensions of each message among its fields.
-    """
+    the extensions of each message among its fields."""
     pool = pool_of(text)
     resolved = _Resolved(pool.FindAllExtensions)
     messages = message_names(text)
@@ -90,8 +89,7 @@ def registered_text(text: str, message: str | None = None) -> SchemaText:
 
 def _without_defaults(file: Any) -> Any:
     """*file* without the names in JSON that fields have anyway: protoc adds them to sets, and not to its other output,
-    and the same file would become another version.
-    """
+    and the same file would become another version."""
     copied = copy.deepcopy(file)
     waiting: list[Any] = [copied]
     while waiting:

@@ -57,8 +57,7 @@ class Presence(Enumeration):
 @dataclass(frozen=True, slots=True)
 class MessageField:
     """A field of a message. *kind* is a scalar type's name, or one of ENUM, MESSAGE and GROUP, and *type_name* then the
-    full name of the enum or message. *oneof* is the name of the oneof that contains it and others.
-    """
+    full name of the enum or message. *oneof* is the name of the oneof that contains it and others."""
 
     name: str
     number: int
@@ -95,8 +94,7 @@ class Enum:
 @dataclass(frozen=True, slots=True)
 class ProtobufSchema:
     """All messages and enums by their full names, and the one that the rows are: *root*, which stands at *position*
-    in its file, the index of each message that contains it first.
-    """
+    in its file, the index of each message that contains it first."""
 
     root: str
     position: tuple[int, ...]

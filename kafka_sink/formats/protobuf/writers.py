@@ -34,16 +34,7 @@ from kafka_sink.columns.gather import (
 )
 from kafka_sink.columns.varint import encode_unsigned_varint
 from kafka_sink.common.errors import RowSerializationError
-from kafka_sink.formats.fields import (
-    Absent,
-    after,
-    decimal_halves,
-    either,
-    nulls_of,
-    numbers,
-    only_present,
-    sizes_of,
-)
+from kafka_sink.formats.fields import Absent, after, decimal_halves, either, nulls_of, numbers, only_present, sizes_of
 from kafka_sink.formats.payloads import (
     PieceWriter,
     bytes_of,
@@ -119,8 +110,7 @@ class BooleanWriter:
 @dataclass(frozen=True, slots=True)
 class IntegerWriter:
     """Integers of any type: *stored* in Arrow; *wire_type*, and *is_zigzag* for sint32 and sint64. Values outside of
-    *bounds* are refused.
-    """
+    *bounds* are refused."""
 
     path: str
     kind: str
@@ -169,8 +159,7 @@ def unsigned_fields(words: UInt64s, wire_type: int) -> list[WordField]:
 @dataclass(frozen=True, slots=True)
 class FloatWriter:
     """float and double: *stored* in Arrow, written as *written*, little end first. The default has no bit set, so -0.0
-    is written.
-    """
+    is written."""
 
     stored: type[np.generic]
     written: type[np.generic]
@@ -229,8 +218,7 @@ class EnumWriter:
 class MomentWriter:
     """google.protobuf.Timestamp and Duration, from units of which *per_second* are a second. Seconds from *low* to
     *high* are allowed. The nanoseconds of a Duration have the sign of its seconds, *is_signed*; those of a Timestamp
-    are never negative.
-    """
+    are never negative."""
 
     path: str
     per_second: int
@@ -291,8 +279,7 @@ class RequiredWriter:
 @dataclass(frozen=True, slots=True)
 class ListWriter:
     """A list, each item with its tag; with *is_packed* behind one tag and the length of all items. A null list is an
-    empty one.
-    """
+    empty one."""
 
     path: str
     tag: bytes

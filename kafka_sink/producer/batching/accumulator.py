@@ -72,8 +72,7 @@ class OpenBatch(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class AppendResult:
     """The result of an append; ``future`` is None when ``abort_for_new_batch`` asks the caller to choose the partition
-    again.
-    """
+    again."""
 
     future: FutureRecordMetadata | None
     batch_is_full: bool
@@ -93,8 +92,7 @@ class TransactionGate(Protocol):
 
     def add_partition(self, topic_partition: TopicPartition) -> None:
         """Add the partition of a staged record, after :meth:`check_can_send` and within the same append. Calling
-        thread.
-        """
+        thread."""
 
     @property
     def is_completing(self) -> bool:
@@ -253,8 +251,7 @@ class RecordAccumulator:
 
     def open_batch(self, topic_partition: TopicPartition, otherwise: OpenBatch) -> OpenBatch:
         """Where rows of the partition go, as a plan needs it: its open batch, or *otherwise*. It may have changed when
-        they are appended.
-        """
+        they are appended."""
         queue = self._queues.of(topic_partition)
         with queue.lock:
             if queue.batches:
@@ -265,8 +262,7 @@ class RecordAccumulator:
 
     def continue_batch(self, batch: ProducerBatch, records_before: int, rows: EncodedRows) -> bool:
         """Append *rows* to *batch*, the open batch of its partition when they were planned, which had *records_before*
-        records. Returns False, and appends nothing, when it has changed since, or cannot grow.
-        """
+        records. Returns False, and appends nothing, when it has changed since, or cannot grow."""
         queue = self._queues.of(batch.topic_partition)
         with queue.lock:
             self.check_open()

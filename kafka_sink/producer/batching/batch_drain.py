@@ -82,8 +82,6 @@ class BatchDrain:
         # Node id → index of the partition where its next drain begins.
         self._drain_index: dict[int, int] = {}
 
-    # --- ready and drained -------------------------------------------------------------------------------------------
-
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
         """Which nodes have batches to send, when to check again, and which topics have batches but no known leader."""
         urgent = self._is_urgent()
@@ -207,8 +205,6 @@ class BatchDrain:
     def unmute(self, topic_partition: TopicPartition) -> None:
         self._muted.discard(topic_partition)
 
-    # --- expired, and put back ---------------------------------------------------------------------------------------
-
     def expired_batches(self, now_ms: int) -> tuple[list[ProducerBatch], int]:
         """Remove the batches whose delivery time-out has passed from their queues: (those batches, when the next one
         expires).
@@ -262,8 +258,6 @@ class BatchDrain:
             for piece in reversed(pieces):
                 queue.put_back(piece)
         return len(pieces)
-
-    # --- aborted -----------------------------------------------------------------------------------------------------
 
     def abort_batches(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
         """Fail every batch that is queued or in flight now, and return them."""

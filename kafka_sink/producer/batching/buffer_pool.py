@@ -80,8 +80,7 @@ class BufferPool:
 
     def try_allocate(self, size: int) -> bytearray | None:
         """Like :meth:`allocate`, but return None instead of waiting, and also while other threads wait: they come
-        first. Also return None in a signal handler that interrupted a change of the pool.
-        """
+        first. Also return None in a signal handler that interrupted a change of the pool."""
         if is_held(self._lock):
             # The lock admits this thread again, and the interrupted change would overwrite this one.
             return None

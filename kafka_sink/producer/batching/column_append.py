@@ -36,8 +36,7 @@ _LEAST_OVERHEAD = 3
 @dataclass(frozen=True, slots=True)
 class SortedRows:
     """Rows for one topic, grouped by partition: run ``i`` is the rows ``run_starts[i]`` to ``run_starts[i+1] - 1`` of
-    ``chunk``, of partition ``run_partitions[i]``. Rows without a timestamp get ``wall_ms``.
-    """
+    ``chunk``, of partition ``run_partitions[i]``. Rows without a timestamp get ``wall_ms``."""
 
     topic: str
     chunk: ColumnChunk
@@ -65,8 +64,7 @@ class _Segment(NamedTuple):
 
 class AppendedRows:
     """Which of *rows* rows have been appended, for the caller of an append that fails part way. The caller may append
-    them in several pieces, each of which begins with :meth:`begin`.
-    """
+    them in several pieces, each of which begins with :meth:`begin`."""
 
     def __init__(self, rows: int) -> None:
         #: bool[rows], in the order of the caller.
@@ -226,8 +224,7 @@ class _Plan:
 
     def _place_in_new_batch(self, start: int, window_end: int) -> int:
         """Set the deltas of the rows of a batch that begins at *start*; returns how many rows fit (always at least
-        one).
-        """
+        one)."""
         offset_deltas = np.arange(window_end - start, dtype=np.int64)
         self.offset_deltas[start:window_end] = offset_deltas
         if self._timestamps is None:

@@ -31,8 +31,7 @@ class PartitionQueue:
 
     def put_back(self, batch: ProducerBatch) -> None:
         """Insert *batch* before batches that were never sent, in the order of sequences if it has one, else by age. The
-        caller holds the lock.
-        """
+        caller holds the lock."""
         position = 0
         for other in self.batches:
             if _stays_behind(batch, other):
@@ -75,8 +74,7 @@ class PartitionQueues:
 
     def lengths(self, topic: str) -> dict[int, int]:
         """The number of batches in each queue of *topic*, by partition. They are read without the locks, because a
-        slightly outdated number does no harm.
-        """
+        slightly outdated number does no harm."""
         queues = self.by_topic.get(topic, {})
         return {partition: len(queue.batches) for partition, queue in tuple(queues.items())}
 

@@ -42,8 +42,7 @@ _SEQUENCE_MAX = 0x7FFFFFFF
 
 def sequence_precedes(first: int, second: int) -> bool:
     """Whether *first* was assigned before *second*. Sequences wrap from 2^31 - 1 to 0, so a comparison of sizes is not
-    enough.
-    """
+    enough."""
     return 0 < ((second - first) & _SEQUENCE_MAX) < 2**30
 
 
@@ -475,8 +474,7 @@ class ProducerBatch:
 
     def release_memory(self) -> bytearray:
         """Give up the memory of a batch that is done and not in flight, because it will be reused; empty the second
-        time.
-        """
+        time."""
         self._body = None
         self._header = None
         memory, self.memory = self.memory, bytearray()

@@ -68,8 +68,7 @@ class BuiltInPartitioner:
 
     def appended(self, topic: str, partition: int, size_bytes: int, cluster: Cluster) -> None:
         """Count *size_bytes* of a record without a key. After the bytes of two batches the partition switches in any
-        case.
-        """
+        case."""
         turn = self._turns[topic]
         if turn.partition == partition:
             turn.size_bytes += size_bytes

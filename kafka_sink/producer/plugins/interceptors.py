@@ -34,8 +34,7 @@ class ProducerInterceptor:
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         """Called when the record is stored at *metadata*, or has failed with *error* (offset and timestamp are −1
-        then).
-        """
+        then)."""
 
     def close(self) -> None:
         """Called when the producer is closed."""
@@ -100,8 +99,7 @@ class ProducerInterceptors:
         self, metadata: RecordMetadata, error: Exception | None, *, caught: type[BaseException]
     ) -> None:
         """:param caught: BaseException on the sender thread, because sys.exit() would end it; Exception on calling
-        threads, which may be interrupted.
-        """
+        threads, which may be interrupted."""
         for interceptor in self.interceptors:
             on_acknowledgement = getattr(interceptor, "on_acknowledgement", None)
             if on_acknowledgement is None:

@@ -30,13 +30,11 @@ from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
 
 class Serializer:
     """Converts objects to bytes; base class of serializers. Any object with ``serialize`` is accepted, and so is a
-    function of the object, which is not called for None.
-    """
+    function of the object, which is not called for None."""
 
     def configure(self, configs: Mapping[str, Any], is_key: bool) -> None:
         """Called once, before anything is sent, with the producer's properties; *is_key* says whether it serializes
-        keys.
-        """
+        keys."""
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
         """Return the bytes of *data*, None for null; may add to *headers*."""

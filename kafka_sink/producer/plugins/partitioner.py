@@ -102,8 +102,7 @@ def partition_count(topic: str, cluster: Cluster) -> int:
 
 def key_partitions(key: BinaryColumn, count: int) -> NDArray[np.int32]:
     """The partition of each row by its key, of *count* partitions, as Kafka's Java client computes it; arbitrary for
-    null rows.
-    """
+    null rows."""
     hashes = murmur2_array(key)
     partitions: NDArray[np.int32] = (hashes & np.int32(0x7FFFFFFF)) % np.int32(count)
     return partitions
@@ -199,8 +198,7 @@ UInt32s: TypeAlias = NDArray[np.uint32]
 
 def positive_murmur2(data: bytes) -> int:
     """:func:`murmur2` without its sign bit (not its absolute value), as in Kafka before the modulo; needed once per
-    record.
-    """
+    record."""
     return murmur2(data) & 0x7FFF_FFFF
 
 

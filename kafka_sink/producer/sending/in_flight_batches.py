@@ -181,8 +181,7 @@ class InFlightBatches:
 
     def _refuse(self, batch: ProducerBatch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
         """Fail *batch*, which the broker refused because of all its records, or of those that the answer names
-        (KIP-467).
-        """
+        (KIP-467)."""
         named: dict[int, ApiError] = {}
         # One code cannot describe the errors of several records, as in Kafka's Java client.
         named_code = answer.error_code if len(answer.record_errors) == 1 else int(ErrorCode.INVALID_RECORD)

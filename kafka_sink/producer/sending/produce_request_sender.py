@@ -164,8 +164,6 @@ class ProduceRequestSender:
             topic_data=list(topics.values()),
         )
 
-    # --- answers -----------------------------------------------------------------------------------------------------
-
     def _handle_produce_response(self, response: ClientResponse, sent: dict[TopicPartition, ProducerBatch]) -> None:
         for batch in sent.values():
             batch.unanswered_sends -= 1
@@ -207,8 +205,7 @@ class ProduceRequestSender:
 
     def _learn_leaders(self, body: ProduceResponse) -> None:
         """Use the current leaders that a broker names, from version 10 on, for partitions that it does not lead
-        (KIP-951).
-        """
+        (KIP-951)."""
         leaders = {
             TopicPartition(topic.name, answer.index): NewLeader(
                 answer.current_leader.leader_id, answer.current_leader.leader_epoch

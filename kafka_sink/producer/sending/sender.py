@@ -52,8 +52,7 @@ class TransactionalRequestSender:
 
     def run_once(self, now_ms: int) -> int:
         """Resolve sequences, fail the batches that cannot be sent any more, and send the next request if possible;
-        returns how long the following poll may last, ms.
-        """
+        returns how long the following poll may last, ms."""
         transactions = self._transactions
         with_gap = transactions.sequences.resolve_sequences()
         if with_gap and transactions.is_transactional:
@@ -74,8 +73,7 @@ class TransactionalRequestSender:
 
     def abort_open_transaction(self) -> bool:
         """Abort a transaction that can no longer be committed; otherwise brokers and readers would wait for its
-        time-out. False if none is open, or it cannot be aborted.
-        """
+        time-out. False if none is open, or it cannot be aborted."""
         if not self._transactions.has_ongoing_transaction:
             return False
         if not self._transactions.is_completing:
@@ -196,12 +194,9 @@ class Sender:
         self._pause = threading.Condition()
         self._last_uncaught: type[Exception] | None = None
 
-    # --- the thread --------------------------------------------------------------------------------------------------
-
     def run(self) -> None:
         """Run until closed, then send the remaining batches and abort an open transaction. A forced close fails the
-        batches.
-        """
+        batches."""
         try:
             while self._running:
                 self._step()
@@ -246,8 +241,7 @@ class Sender:
 
     def take_lost(self) -> str:
         """The records that were given up at the end, counted for the user; empty if there are none, and the second
-        time.
-        """
+        time."""
         lost, self._lost = self._lost, ""
         return lost
 

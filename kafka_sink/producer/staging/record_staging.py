@@ -13,13 +13,7 @@ from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, KafkaError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, RecordMetadata, TopicPartition
 from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator, SerializedRecord
-from kafka_sink.producer.futures import (
-    Delivery,
-    DeliveryCallback,
-    DeliveryFuture,
-    FailedFuture,
-    FutureRecordMetadata,
-)
+from kafka_sink.producer.futures import Delivery, DeliveryCallback, DeliveryFuture, FailedFuture, FutureRecordMetadata
 from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
 from kafka_sink.producer.plugins.loading import Plugins
@@ -195,8 +189,7 @@ class RecordStaging:
         may_move: bool,
     ) -> tuple[FutureRecordMetadata, int]:
         """Append a record that may need a new batch; returns its future and its partition, which is another one if the
-        record *may_move* and has no key.
-        """
+        record *may_move* and has no key."""
         topic, partition = topic_partition
         _, key, value, headers, _ = record
         problem = size_problem(self._config, topic, reference.record_size_upper_bound(key, value, headers))

@@ -77,8 +77,6 @@ class IdempotenceManager:
         self._to_rewrite: set[TopicPartition] = set()
         self._epoch_bump_required = False
 
-    # --- identity ----------------------------------------------------------------------------------------------------
-
     @property
     def identity(self) -> ProducerIdAndEpoch:
         return self._identity
@@ -131,8 +129,6 @@ class IdempotenceManager:
         state.numbered = len(state.in_flight)
         state.next_sequence = sequence
 
-    # --- draining ----------------------------------------------------------------------------------------------------
-
     def must_wait(self, first: ProducerBatch) -> bool:
         """Whether the partition of *first*, the head of its queue, must not be drained now."""
         if not self._identity.is_valid:
@@ -168,8 +164,6 @@ class IdempotenceManager:
         state.next_sequence = sequence_after(state.next_sequence, batch.record_count)
         state.in_flight[batch] = state.numbered
         state.numbered += 1
-
-    # --- answers -----------------------------------------------------------------------------------------------------
 
     def completed(self, batch: ProducerBatch, base_offset: int = NO_OFFSET) -> None:
         """Record that the broker stored *batch*, from *base_offset* on if it is known."""
@@ -286,8 +280,7 @@ class TransactionEpochs:
 
     def need_new_one(self) -> None:
         """Require a new epoch from InitProducerId for the next transaction, if the coordinator supports it and EndTxn
-        returns none.
-        """
+        returns none."""
         self.is_new_one_needed |= self._coordinator_bumps_epochs and self.version is TransactionVersion.V1
 
     def transaction_ended(self) -> bool:

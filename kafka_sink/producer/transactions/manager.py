@@ -237,8 +237,7 @@ class TransactionManager:
 
     def check_can_send(self) -> None:
         """:raises TransactionStateError: if no transaction is open.
-        :raises TransactionAbortableError: if the open transaction can only be aborted.
-        """
+        :raises TransactionAbortableError: if the open transaction can only be aborted."""
         machine = self._machine
         if machine.state is State.IN_TRANSACTION and machine.pending_call is None:
             # Called once per record, so the common case takes no lock.
@@ -408,8 +407,7 @@ class TransactionManager:
 
     def _backoff_ms(self, request: CoordinatorRequest[Any], code: ErrorCode) -> int:
         """The pause before the next attempt. The first partitions of a transaction are requested sooner, because those
-        of the transaction before are busy only for a moment.
-        """
+        of the transaction before are busy only for a moment."""
         is_first = isinstance(request, AddPartitionsToTxn) and not self._scope.partitions
         if is_first and code is ErrorCode.CONCURRENT_TRANSACTIONS:
             return min(_CONCURRENT_TRANSACTIONS_BACKOFF_MS, self._config.retry_backoff_ms)

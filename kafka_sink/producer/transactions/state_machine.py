@@ -137,8 +137,7 @@ class TransactionalResult:
     @property
     def is_settled(self) -> bool:
         """Whether the caller has seen the outcome, or the call failed, so that other calls may follow. A success has to
-        be seen first.
-        """
+        be seen first."""
         return self._is_acknowledged or self._error is not None
 
     def done(self) -> None:
@@ -268,8 +267,6 @@ class TransactionStateMachine:
     def _stand_at(self, target: State, error: KafkaError | None) -> None:
         self.state, self.last_error = target, error
 
-    # --- calls -------------------------------------------------------------------------------------------------------
-
     def call(
         self,
         operation: str,
@@ -335,8 +332,6 @@ class TransactionStateMachine:
         if self.pending_call is not None:
             self.pending_call.result.fail(error)
 
-    # --- checks ------------------------------------------------------------------------------------------------------
-
     def check_no_other_call(self, operation: str, target: State | None = None) -> None:
         """:raises TransactionStateError: if another call, which does not lead to *target*, has to be repeated first."""
         if self.transactional_id is None:
@@ -351,8 +346,7 @@ class TransactionStateMachine:
 
     def check_can_add(self, operation: str) -> None:
         """:raises TransactionStateError: if no transaction is open.
-        :raises TransactionAbortableError: if the open transaction can only be aborted.
-        """
+        :raises TransactionAbortableError: if the open transaction can only be aborted."""
         self.check_no_other_call(operation)
         self._check_no_error()
         if self.state is not State.IN_TRANSACTION:
