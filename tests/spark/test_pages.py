@@ -46,13 +46,17 @@ def test_page_of_dead_letters_reads_them_back(
     rows.write.format("kafkalite").mode("append").options(**options, deadLetterTopic="page-rejected").save()
     code = block(ROOT / "docs" / "dead-letters.md", "def header(name)")
     capsys.readouterr()
+    names = {"spark": spark}
     exec(  # the page's own code
-        code.replace("broker:9092", cluster.bootstrap_servers).replace("orders.rejected", "page-rejected"),
-        {"spark": spark},
+        code.replace("broker:9092", cluster.bootstrap_servers).replace("orders.rejected", "page-rejected"), names
     )
     printed = capsys.readouterr().out
     assert re.search(r"\|NULL\|3 +\|invalid-partition\|row 3 of this task ", printed), printed
     assert re.search(r"\|invalid-partition\|partition\| +1\|", printed), printed
+    again = block(ROOT / "docs" / "dead-letters.md", "encoded = rejected")
+    exec(again.replace("broker:9092", cluster.bootstrap_servers).replace('"orders"', '"page-rows"'), names)
+    with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
+        assert sum(1 for _ in reader.read("page-rows")) == ROWS
 
 
 @pytest.mark.behaviour("Documentation", "The writes on the pages run as they stand there")
