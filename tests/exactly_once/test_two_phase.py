@@ -110,6 +110,10 @@ def test_undecided_is_ended_by_the_next_driver_or_by_hand(world: World) -> None:
     assert run("abort", "--prefix", f"{world.topic}/").count("has decided to commit") == 1
     assert not patient(world).parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     assert len(world.committed()) == 2
+    patient(world).decide_and_die(1, b"c", b"d")
+    assert run("abort", "--prefix", f"{world.topic}/").count("has decided to commit") == 1
+    assert run("commit", "--prefix", f"{world.topic}/").count("committed ") == 1
+    assert len(world.committed()) == 4
 
 
 @pytest.mark.behaviour(

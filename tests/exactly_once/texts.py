@@ -33,7 +33,7 @@ _MODULES: Final = (
 _TABLES: Final = (
     ("errors.md", "## Exactly once", 2),
     ("troubleshooting.md", "## Hanging transactions", 2),
-    ("troubleshooting.md", "## Batches that an operator decides", 2),
+    ("troubleshooting.md", "## Resolve a batch by hand", 2),
 )
 #: Lists whose items say what to do: page, heading.
 _LISTS: Final = (("streaming.md", "## Requirements"),)
@@ -127,14 +127,15 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "became visible; ": _IN_ORDER,
     "is in Kafka as a whole or not at all; ": _IN_ORDER,
     # pages
-    "or do without them; `txn accept` with that batch": _TORN,
-    "or with the one before it if no row is": ("test_forgotten_batch_is_accepted_as_it_is",),
+    "or do without them; then `txn accept` with that batch": _TORN,
+    "end the transaction with the command of the error": _BY_HAND,
+    "`txn accept` with the batch before it": ("test_forgotten_batch_is_accepted_as_it_is",),
     "start with `allowMissingProgress=true`, which writes it": ("test_sink_without_progress_goes_on_as_told",),
-    "choose another name; or, if it is not, delete its progress": ("test_another_writer_writes_all_that_it_reads",),
+    "choose another name, or delete the progress record": ("test_another_writer_writes_all_that_it_reads",),
     "is a new query and is refused: give it another name": ("test_another_writer_writes_all_that_it_reads",),
-    "are written under a later version": ("test_version_that_came_too_late_is_written_under_a_later_one", *_IN_ORDER),
-    "has an `app_id` of its own": ("test_one_app_id_twice_within_a_batch_is_refused",),
-    "With a checkpoint that is exactly one batch old": ("test_last_batch_again_is_skipped_or_refused_with_other_rows",),
+    "write them under a new, later": ("test_version_that_came_too_late_is_written_under_a_later_one", *_IN_ORDER),
+    "have different `app_id`s": ("test_one_app_id_twice_within_a_batch_is_refused",),
+    "If it is exactly one batch behind": ("test_last_batch_again_is_skipped_or_refused_with_other_rows",),
     "without losing or repeating its last batch": ("test_sink_without_progress_goes_on_as_told",),
     "rows of a discarded batch never become visible, rows of a committed one do": (
         "test_lost_abort_is_not_turned_into_a_commit",
@@ -150,9 +151,9 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "run it again, as above": _RUN_AGAIN,
     "`kafkalite txn accept`": _TORN,
     "with `kafkalite txn hanging TOPIC PARTITION --commit-at OFFSET`, or": _BY_HAND,
-    "start the sink: it completes its decided transactions and aborts the others": _COMPLETED,
-    "It leaves out transactions that the sink has decided to commit, which": _COMPLETED,
-    "start the sink `NAME`: it writes the lost marker again": (
+    "start `NAME` again: it commits the batch that it had recorded": _COMPLETED,
+    "which skips the transactions of a recorded batch; then": _COMPLETED,
+    "start `NAME` again: it writes the missing marker": (
         "test_lost_commit_is_written_again_before_anything_else",
         "test_lost_abort_is_not_turned_into_a_commit",
     ),
@@ -169,8 +170,8 @@ OTHERS: Final = (
     "the tasks of an atomic write are tried again only together",
     "; what it says is in the error that the write raised",
     "py4j.protocol.Py4JJavaError: ",
-    "**Readers use `isolation.level=read_committed`.**",
-    "**Spark's source can be read again.**",
+    "**Consumers use `isolation.level=read_committed`.**",
+    "**The source is replayable.**",
     "**A batch ends within `kafka.transaction.timeout.ms`**",
     "**Apache Kafka 3.6 or later**",
     "**Permissions**",
@@ -217,7 +218,7 @@ OTHERS: Final = (
     "this is a second attempt at a task",
     "the transaction of this attempt stays open",
     "the error after the last one names",
-    "check the reader: its group",
+    "check the consumer: its group",
     "ask its owner; `kafkalite txn",
-    "start the partition's brokers",
+    "start the brokers of the partition",
 )

@@ -58,7 +58,7 @@ ELSEWHERE = {
 REFUSED = {
     "--abort-at 4711": "4711",
     "--commit-at 4711": "4711",
-    "txn abort orders-job-7": "orders-job-7",
+    "txn abort payments-producer-1": "payments-producer-1",
     "txn accept orders-sink orders --version 7": "its writer has to be given",
 }
 SCHEMA = {
