@@ -72,16 +72,17 @@ TARGETS: Final = {
     ),
     "partitioners": Target(
         ("producer/plugins/built_in_partitioner.py", "producer/plugins/partitioner.py"),
-        _unit("producer", "built_in_partitioner", "partitioner", "murmur2"),
+        (*_unit("producer", "built_in_partitioner", "partitioner", "murmur2"), "tests/unit/producer"),
     ),
     "log": Target(("broker/log",), ("tests/unit/broker/log",)),
-    "bounded": Target(("common/bounded.py",), _unit("common", "bounded")),
+    "bounded": Target(("common/bounded.py",), _unit("common", "bounded", "latest")),
 }
 
 #: Mutants that change nothing, by the target and a part of their text, with the reason.
 EQUIVALENT: Final[dict[tuple[str, str], str]] = {
+    ("bounded", "without the element _"): "a type",
     ("situation", "element LogTransaction"): "a type",
     ("situation", "element TopicPartition"): "a type",
-    ("writers", "119: Gt -> GtE"): "the end of a commit in version 2 has given the id a later epoch",
+    ("writers", "Gt -> GtE"): "the end of a commit in version 2 has given the id a later epoch",
     ("situation", ": 0 -> 1"): "the time-out before the fence, and the partitions before a look, which nothing reads",
 }

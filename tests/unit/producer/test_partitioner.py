@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
-from kafka_sink.producer.plugins.partitioner import RoundRobinPartitioner, check_choices, murmur2
+from kafka_sink.producer.plugins.partitioner import (
+    RoundRobinPartitioner,
+    check_choice,
+    check_choices,
+    murmur2,
+    row_by_row,
+)
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from kafka_sink.records.vectorized import content_sizes
@@ -188,3 +194,41 @@ def test_partitioner_choices_of_wrong_form_are_refused(chosen: object) -> None:
     with pytest.raises(ValueError, match=r"RoundRobinPartitioner \(partitioner.class\) chose .* for 3 rows of topic"):
         check_choices(RoundRobinPartitioner(), TOPIC, chosen, 3)
     check_choices(RoundRobinPartitioner(), TOPIC, np.zeros(3, np.int32), 3)
+
+
+@with_each("choice", [-1, 3, True, "1", 1.0, None])
+def test_what_is_no_partition_is_refused(choice: object) -> None:
+    with pytest.raises(ValueError, match=r"RoundRobinPartitioner \(partitioner.class\) chose"):
+        check_choice(RoundRobinPartitioner(), TOPIC, choice, make_cluster([0] * 3))
+
+
+def test_partitions_of_the_topic_are_accepted() -> None:
+    for choice in (0, 2, np.int32(1)):
+        check_choice(RoundRobinPartitioner(), TOPIC, choice, make_cluster([0] * 3))
+
+
+class OfKey(RoundRobinPartitioner):
+    """The first byte of the key says which partition it is."""
+
+    def partition(
+        self, topic: str, key: bytes | None, key_bytes: object, value: object, value_bytes: object, cluster: Cluster
+    ) -> int:
+        assert (key, value) == (key_bytes, value_bytes)
+        return 0 if key is None else key[0]
+
+
+def test_rows_are_asked_for_one_by_one() -> None:
+    cluster = make_cluster([0] * 3)
+    found = row_by_row(OfKey(), TOPIC, make_chunk([Row(b"a", b"\x02"), Row(b"b", None), Row(b"c", b"\x01")]), cluster)
+    assert found.tolist() == [2, 0, 1]
+    assert row_by_row(OfKey(), TOPIC, make_chunk([Row(b"a"), Row(b"b")]), cluster).tolist() == [0, 0]
+
+
+def test_round_robin_goes_on_where_it_was_without_leaderless_partitions() -> None:
+    partitioner, cluster = RoundRobinPartitioner(), make_cluster([0, None, 0])
+    chunk = make_chunk([Row(b"v")] * 3)
+    assert partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster).tolist() == [0, 2, 0]
+    assert partitioner.partition(TOPIC, None, None, b"v", b"v", cluster) == 2
+    assert partitioner.partition(TOPIC, None, None, b"v", b"v", cluster) == 0
+    without = make_cluster([None] * 2)
+    assert partitioner.partition(TOPIC, None, None, b"v", b"v", without) in (0, 1)
