@@ -177,7 +177,7 @@ def test_what_is_no_protobuf_names_the_record(shell: Shell) -> None:
         offset = len(read_topic(shell.servers, TOPIC)) - 1
         told = shell("consume", TOPIC, "--format", "protobuf", "--registry", shell.url, "--offset", str(offset), code=3)
         assert expected in told
-    assert "give --registry URL" in shell("consume", TOPIC, "--format", "protobuf", code=2)
+    assert "set --registry URL" in shell("consume", TOPIC, "--format", "protobuf", code=2)
 
 
 @pytest.mark.behaviour("Schema registry", "produce writes Avro keys, by a schema of their own")
@@ -276,7 +276,7 @@ def test_what_is_no_avro_names_the_record(shell: Shell) -> None:
     told = shell(*avro, "--offset", "3", code=3)
     assert f"at offset 3: the value is not valid Avro of schema {schema_id}: bytes follow it" in told
     assert "orders-0 at offset 0: the value is not valid JSON" in shell("consume", TOPIC, "--format", "json", code=3)
-    assert "give --registry URL" in shell("consume", TOPIC, "--format", "avro", code=2)
+    assert "set --registry URL" in shell("consume", TOPIC, "--format", "avro", code=2)
 
 
 def test_lines_that_do_not_fit_are_reported_with_the_path(shell: Shell) -> None:
