@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kafka_sink.client.blocking.leader_requests import LogTransaction
-from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import writing
 from kafka_sink.exactly_once.model import Plan, Progress
@@ -147,12 +147,31 @@ def test_id_is_given_up_after_anything_but_a_commit_everywhere(given_up: str) ->
     if given_up == "end lost":
         coordinators.open_id = 1
         used = written(ids, coordinators, plan, 1)
+        # Each description is of its commit.
+        coordinators.after[used.transactional_id] = replace(used, epoch=used.epoch + 1)
     else:
         used = ids.begin(coordinators, plan, 1)  # type: ignore[arg-type]
     assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
     # For good: the transaction may end later, and nobody knows that it did.
     coordinators.open_id = None
     assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_id_is_given_up_if_nobody_may_read_what_is_open(code: ErrorCode) -> None:
+    @immediate
+    def refuse(ends: object) -> dict[TopicPartition, list[LogTransaction]]:
+        raise error_for(code, "refused")
+
+    ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
+    coordinators.open_before = refuse  # type: ignore[method-assign]
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
+    used = written(ids, coordinators, plan, 1)
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
+    else:
+        with pytest.raises(ApiError, match="refused"):
+            ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
 
 
 def test_what_is_open_before_the_description_is_asked_again() -> None:
