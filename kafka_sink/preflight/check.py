@@ -7,6 +7,7 @@ It opens connections, closes them at its end, and writes and registers nothing.
 from __future__ import annotations
 
 import ipaddress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -141,38 +142,25 @@ def is_loopback(host: str) -> bool:
 
 def check_connections(target: CheckTarget, place: str, *, clock: Clock = SYSTEM_CLOCK) -> list[Finding]:
     """The findings that depend on the machine: its files, names, and the brokers' addresses."""
-    connection = ConnectionSteps(target, (), clock)
-    try:
+    with closing(ConnectionSteps(target, (), clock)) as connection:
         return list(run_steps(connection.steps(), place))
-    finally:
-        connection.close()
 
 
 def check_all(target: CheckTarget, place: str, *, clock: Clock = SYSTEM_CLOCK) -> list[Finding]:
     """The findings of :func:`check_connections`, and those about the cluster, its topics and the schema registry."""
-    progress = [] if target.exactly_once is None else [target.exactly_once.progress_topic]
-    internal = [] if target.exactly_once is None else list(INTERNAL_TOPICS.values())
-    topics = list(dict.fromkeys([*target.topics, *progress, *internal]))
-    connection = ConnectionSteps(target, topics, clock)
-    try:
-        steps = [*connection.steps(), *_cluster_steps(target, connection)]
+    sink = target.exactly_once
+    progress = None if sink is None else sink.progress_topic
+    of_sink = [] if sink is None else [sink.progress_topic, *INTERNAL_TOPICS.values()]
+    with closing(ConnectionSteps(target, list(dict.fromkeys([*target.topics, *of_sink])), clock)) as connection:
+        steps = [*connection.steps(), versions_step(connection, exactly_once=sink is not None)]
+        for topic in dict.fromkeys(target.topics):
+            operations = (WRITE, READ) if topic == progress else (WRITE,)
+            new = next((new for new in target.new_topics if new.name == topic), None)
+            steps += TopicSteps(topic, connection, operations, may_be_created=topic != progress, new_topic=new).steps()
+        if progress is not None and progress not in target.topics:
+            steps += TopicSteps(progress, connection, (READ,), may_be_created=False).steps()
+        if sink is not None:
+            steps += ExactlyOnceSteps(sink, connection).steps()
         if target.registry is not None:
             steps += RegistrySteps(target.registry, clock).steps()
         return list(run_steps(steps, place))
-    finally:
-        connection.close()
-
-
-def _cluster_steps(target: CheckTarget, connection: ConnectionSteps) -> list[Step]:
-    sink = target.exactly_once
-    steps = [versions_step(connection, exactly_once=sink is not None)]
-    progress = None if sink is None else sink.progress_topic
-    for topic in dict.fromkeys(target.topics):
-        needed = (WRITE, READ) if topic == progress else (WRITE,)
-        new = next((new for new in target.new_topics if new.name == topic), None)
-        steps += TopicSteps(topic, connection, needed, may_be_created=topic != progress, new_topic=new).steps()
-    if progress is not None and progress not in target.topics:
-        steps += TopicSteps(progress, connection, (READ,), may_be_created=False).steps()
-    if sink is not None:
-        steps += ExactlyOnceSteps(sink, connection).steps()
-    return steps

@@ -342,16 +342,12 @@ class PageServer(AsgiServer):
         decode: Callable[[bytes], str] | None = None,
     ) -> None:
         self._cluster = ClusterView(bootstrap_servers, properties or {}, timeout_ms)
-        self._pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
-        super().__init__((_HOST, port), self._pages.app())
+        self.pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
+        super().__init__((_HOST, port), self.pages.app())
 
     @property
     def url(self) -> str:
         return super().url + "/"
-
-    def metrics(self) -> Iterator[Metric]:
-        """As the page ``/metrics`` has them; see :meth:`Pages.metrics`."""
-        return self._pages.metrics()
 
     def close(self) -> None:
         """Stop, and close the connections to the cluster."""

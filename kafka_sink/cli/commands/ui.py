@@ -81,7 +81,7 @@ def ui(
     more = {"properties": connection.checked(), "timeout_ms": connection.timeout_ms, "decode": decoder_of(registry)}
     server = page_server(connection.bootstrap_servers, port, report=report, **more)
     output.show_progress()
-    with StopSignals() as stop, server, served(metrics_host, metrics_port, server.metrics):
+    with StopSignals() as stop, server, served(metrics_host, metrics_port, server.pages.metrics):
         click.echo(f"ui={server.url}")
         if opens:
             click.launch(server.url)
