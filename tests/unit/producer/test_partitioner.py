@@ -224,7 +224,7 @@ def test_rows_are_asked_for_one_by_one() -> None:
     assert row_by_row(OfKey(), TOPIC, make_chunk([Row(b"a"), Row(b"b")]), cluster).tolist() == [0, 0]
 
 
-def test_round_robin_goes_on_and_leaves_out_leaderless_partitions() -> None:
+def test_round_robin_resumes_and_skips_leaderless_partitions() -> None:
     partitioner, cluster = RoundRobinPartitioner(), make_cluster([0, None, 0])
     chunk = make_chunk([Row(b"v")] * 3)
     assert partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster).tolist() == [0, 2, 0]
