@@ -144,7 +144,7 @@ _EXPLORED: Final = {
     "1 batches of 2 tasks; 2 drivers": 5,
     "2 batches of 2 tasks; 2 drivers": 6,
     "2 batches of 2 tasks; 3 drivers": 6,
-    **{f", {others};": 4 for others in ("apart", "copies", "last epochs", "two clusters", "moved", "accepted")},
+    **{f", {others};": 3 for others in ("apart", "copies", "last epochs", "two clusters", "moved", "accepted")},
     ", expired;": 5,
 }
 #: Folders whose tests try more in the long run, and minutes.
@@ -169,9 +169,9 @@ _BENCHES: Final = {
 #: What ``python -m tests.mutation`` mutates, the package that it is in, and minutes.
 _MUTATED: Final = {
     **{"situation": ("exactly_once", 3), "description": ("exactly_once", 2), "progress": ("exactly_once", 6)},
-    **{"writers": ("exactly_once", 3), "columns": ("columns", 8), "encoding": ("records", 6)},
+    **{"writers": ("exactly_once", 2), "columns": ("columns", 8), "encoding": ("records", 6)},
     **{"decoding": ("records", 8), "validation": ("records", 6), "batching": ("producer", 12)},
-    **{"partitioners": ("producer", 3), "log": ("broker", 15), "bounded": ("common", 1)},
+    **{"partitioners": ("producer", 6), "log": ("broker", 15), "bounded": ("common", 2)},
 }
 
 
