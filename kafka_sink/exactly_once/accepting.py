@@ -62,7 +62,7 @@ async def standing(driver: SinkDriver) -> Standing:
     progress = await driver.store.read(require_stable=False)
     decided = () if progress is None else progress.transactions
     name, record = driver_id(driver.id), repair_id(driver.id)
-    described = await driver.client.describe([name, record, *(each.transactional_id for each in decided)])
+    described = await driver.client.describe([name, record, *(txn.transactional_id for txn in decided)])
     seen = Situation(
         driver.client.transaction_version(),
         0,
@@ -71,16 +71,16 @@ async def standing(driver: SinkDriver) -> Standing:
         progress=progress,
     )
     is_commit_lost = seen.end is End.REPAIR_ABORTED or seen.is_decision_lost
-    outcomes = {each: _outcome(each, described.get(each.transactional_id), progress) for each in decided if progress}
+    outcomes = {txn: _outcome(txn, described.get(txn.transactional_id), progress) for txn in decided if progress}
     return Standing(progress, outcomes, is_commit_lost)
 
 
-def _outcome(transaction: Transaction, known: TransactionDescription | None, progress: Progress) -> Outcome:
-    if known is None:
+def _outcome(transaction: Transaction, description: TransactionDescription | None, progress: Progress) -> Outcome:
+    if description is None:
         return Outcome.FORGOTTEN
-    if not known.is_over:
+    if not description.is_over:
         return Outcome.OPEN
-    return Outcome.COMMITTED if known.is_commit_of(transaction, progress.transaction_version) else Outcome.ABORTED
+    return Outcome.COMMITTED if description.is_commit_of(transaction, progress.transaction_version) else Outcome.ABORTED
 
 
 def accept(driver: SinkDriver, version: int, writer: str | None = None) -> None:
@@ -99,14 +99,14 @@ def accept(driver: SinkDriver, version: int, writer: str | None = None) -> None:
         raise ExactlyOnceError(
             f"nothing was recorded for the sink {driver.name!r}: {reason or 'it has written in the meantime'}"
         )
-    known = plan.progress or Progress(0, writer or "", plan.transaction_version, 0)
+    progress = plan.progress or Progress(0, writer or "", plan.transaction_version, 0)
     progress = replace(
-        known,
+        progress,
         next_version=version + 1,
         transaction_version=plan.transaction_version,
         decided_s=driver.now_s(),
         transactions=(),
-        offsets=known.offsets if known.version == version else "",
+        offsets=progress.offsets if progress.version == version else "",
     )
     driver.decide(plan, progress)
     record = driver.client.run(driver.record())

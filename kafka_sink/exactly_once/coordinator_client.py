@@ -174,7 +174,7 @@ class CoordinatorClient(ClusterRequests):
         :raises ApiError: if a coordinator refused for another reason.
         """
         outcomes = await self.ask_many(
-            {each: EndTxn(each.transactional_id, each.producer, transaction_version, commit) for each in transactions}
+            {txn: EndTxn(txn.transactional_id, txn.producer, transaction_version, commit) for txn in transactions}
         )
         refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in OVERTAKEN}
         for transaction, code in outcomes.items():
@@ -227,11 +227,11 @@ class CoordinatorClient(ClusterRequests):
     def in_background(self, look: Callable[[], T]) -> Callable[[], T | None]:
         """Call *look*, which changes nothing, on a thread of its own. The function that is returned waits for its
         result; None if it failed, could not begin, or was begun before a fork."""
-        found: list[T] = []
+        answers: list[T] = []
 
         def run() -> None:
             try:
-                found.append(look())
+                answers.append(look())
             except Exception as error:
                 # Whoever needs it looks again.
                 _log.debug("a look ahead has failed: %s", error)
@@ -246,7 +246,7 @@ class CoordinatorClient(ClusterRequests):
             # In slices: an exception that another thread asks for wakes no lock.
             while thread.is_alive():
                 thread.join(_SLICE_S)
-            return found[0] if found else None
+            return answers[0] if answers else None
 
         return result
 

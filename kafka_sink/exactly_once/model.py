@@ -296,8 +296,8 @@ class Memories:
     def belong_to(self, cluster_id: str | None) -> None:
         """Called with what the brokers say of themselves: forget everything that another cluster has said."""
         if self._cluster_id not in (None, cluster_id):
-            for each in list(self._sinks.values()):
-                vars(each).update(vars(Remembered(turn=each.turn)))
+            for remembered in list(self._sinks.values()):
+                vars(remembered).update(vars(Remembered(turn=remembered.turn)))
         self._cluster_id = cluster_id
 
 

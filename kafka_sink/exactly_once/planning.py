@@ -250,7 +250,7 @@ class Planner:
         )
         last = described.get(name)
         decided = () if progress is None else progress.transactions
-        is_known = all(each.transactional_id in recent for each in decided)
+        is_known = all(txn.transactional_id in recent for txn in decided)
         logs = logs_of(partitions) | others
         situation = Situation(
             self._client.transaction_version(),
@@ -314,8 +314,8 @@ class Planner:
         if last is None:
             what = f"a transaction that holds the progress of {self._driver.name!r}"
         elif s.end is End.ENDING:
-            places = ", ".join(sorted(map(str, last.partitions))) or "its group's offsets"
-            what = f"the end ({last.state}) of the transaction {last.transaction} in {places}"
+            participants = ", ".join(sorted(map(str, last.partitions))) or "its group's offsets"
+            what = f"the end ({last.state}) of the transaction {last.transaction} in {participants}"
         else:
             what = f"a transaction of {last.transaction} that holds the progress ({last.state})"
         self._pause(what)
@@ -334,8 +334,10 @@ class Planner:
         self._pause(f"the end of {s.last.transaction}, which is written again")
         with_group = not s.is_stable or s.last.is_repair or not s.is_in_progress
         commit = s.end is not End.LOST_ABORT
-        places = s.open_rows.keys() | s.behind
-        self._client.run(self._driver.write_end_again(s.last, places, s.version, commit=commit, with_group=with_group))
+        partitions = s.open_rows.keys() | s.behind
+        self._client.run(
+            self._driver.write_end_again(s.last, partitions, s.version, commit=commit, with_group=with_group)
+        )
         return self._see(s)
 
     # --- fence -------------------------------------------------------------------------------------------------------
@@ -451,5 +453,5 @@ async def _paused(pause_ms: int) -> None:
 
 def torn(progress: Progress, outcomes: Mapping[Transaction, ErrorCode]) -> TornBatchError:
     """The error of a decided batch of which the brokers aborted a part; *outcomes* are the codes of its commits."""
-    lost = [each for each, code in outcomes.items() if code is not ErrorCode.NONE]
-    return TornBatchError(progress.version, lost, [each for each in progress.transactions if each not in lost])
+    lost = [txn for txn, code in outcomes.items() if code is not ErrorCode.NONE]
+    return TornBatchError(progress.version, lost, [txn for txn in progress.transactions if txn not in lost])

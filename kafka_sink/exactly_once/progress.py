@@ -65,7 +65,7 @@ _LEAST_END: Final = 2
 def encode_lists(progress: Progress, sink: str, *, dense: bool = False) -> str:
     """Encode the transactions of *progress*, all of the *sink*'s writers, and the ends of its rows, as text: Base64, or
     *dense*, which has 2.3 times less characters."""
-    entries = sorted((*split_writer_id(sink, each.transactional_id), each) for each in progress.transactions)
+    entries = sorted((*split_writer_id(sink, txn.transactional_id), txn) for txn in progress.transactions)
     groups = [(process, list(group)) for process, group in groupby(entries, lambda entry: entry[0])]
     topics = [(topic, list(group)) for topic, group in groupby(progress.ends, lambda entry: entry[0].topic)]
     if not groups and not topics:
@@ -83,9 +83,9 @@ def encode_lists(progress: Progress, sink: str, *, dense: bool = False) -> str:
         name = topic.encode()
         out += encode_varint(len(name)) + name + encode_varint(len(of_topic))
         last_partition = 0
-        for place, end in of_topic:
-            out += encode_varint(place.partition - last_partition) + encode_varint(end)
-            last_partition = place.partition
+        for partition, end in of_topic:
+            out += encode_varint(partition.partition - last_partition) + encode_varint(end)
+            last_partition = partition.partition
     return _dense(bytes(out)) if dense else base64.b64encode(out).decode("ascii")
 
 

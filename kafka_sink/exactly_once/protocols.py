@@ -191,8 +191,8 @@ class AtomicSink:
                 "and brokers would take the rows of one task for duplicates of another's; repartition the rows so "
                 "that one task writes each partition"
             )
-        ranges = {partition: each for of_task in rows for partition, each in of_task.items()}
-        ends = tuple(sorted((partition, each.end) for partition, each in ranges.items()))
+        ranges = {partition: part for of_task in rows for partition, part in of_task.items()}
+        ends = tuple(sorted((partition, part.end) for partition, part in ranges.items()))
         decided_s, offsets = self._driver.now_s(), plan.offsets_of(version)
         progress = Progress(version + 1, writer, plan.transaction_version, decided_s, offsets=offsets, ends=ends)
         proposal = self._driver.propose(plan, progress)
@@ -219,15 +219,15 @@ class AtomicSink:
             # Release 1.0.0 did not record where its batch ends.
             return []
         stable = await self._driver.client.leaders.end_offsets(ranges, stable=True)
-        unsure = [each for each, offset in stable.items() if offset < ranges[each].first]
+        unsure = [partition for partition, offset in stable.items() if offset < ranges[partition].first]
         if not unsure:
             return []
         opened = await self._driver.client.leaders.open_transactions(unsure)
         own = {
-            place: [each.start_offset for each in there if each.producer_id == plan.driver.producer_id]
-            for place, there in opened.items()
+            partition: [txn.start_offset for txn in txns if txn.producer_id == plan.driver.producer_id]
+            for partition, txns in opened.items()
         }
-        return sorted(place for place in unsure if own.get(place) != [ranges[place].first])
+        return sorted(partition for partition in unsure if own.get(partition) != [ranges[partition].first])
 
 
 #: An empty batch writes the progress again only if it is older than this: brokers delete it after
@@ -279,13 +279,13 @@ class ParallelSink:
         :raises ExactlyOnceError: if the brokers refuse it, with what to do; the next :meth:`plan` finishes the batch if
             it was decided.
         """
-        transactions = tuple(sorted(each.transaction for each in written))
+        transactions = tuple(sorted(task.transaction for task in written))
         offsets = plan.offsets_of(version)
         progress = Progress(version + 1, writer, plan.transaction_version, self._driver.now_s(), transactions, offsets)
         with explained(self._driver.id):
             if not transactions:
-                known = plan.progress
-                if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
+                last = plan.progress
+                if records_empty or last is None or progress.decided_s - last.decided_s > _REFRESH_S:
                     self._driver.decide(plan, progress)
                 return None
             problem = self._too_late(plan)
@@ -371,15 +371,17 @@ class ParallelSink:
 
     async def _problem(self, written: Sequence[OpenTransaction]) -> str | None:
         """The reason if *written* cannot be committed; None if every transaction is open, as its task left it."""
-        descriptions = await self._client.describe(each.transaction.transactional_id for each in written)
-        for each in written:
-            known = descriptions.get(each.transaction.transactional_id)
-            if known is None:
-                return f"the brokers do not know the transaction {each.transaction}"
-            state, now = known.state, known.transaction
-            if now != each.transaction or not known.is_ongoing:
-                return f"the transaction {each.transaction} is {state}, and its producer is now {now}"
-            if known.partitions != each.partitions:
-                there, expected = (sorted(map(str, places)) for places in (known.partitions, each.partitions))
-                return f"the transaction {each.transaction} has rows in {there}, but its task wrote to {expected}"
+        descriptions = await self._client.describe(task.transaction.transactional_id for task in written)
+        for task in written:
+            description = descriptions.get(task.transaction.transactional_id)
+            if description is None:
+                return f"the brokers do not know the transaction {task.transaction}"
+            state, now = description.state, description.transaction
+            if now != task.transaction or not description.is_ongoing:
+                return f"the transaction {task.transaction} is {state}, and its producer is now {now}"
+            if description.partitions != task.partitions:
+                there, expected = (
+                    sorted(map(str, partitions)) for partitions in (description.partitions, task.partitions)
+                )
+                return f"the transaction {task.transaction} has rows in {there}, but its task wrote to {expected}"
         return None

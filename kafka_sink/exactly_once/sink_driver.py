@@ -158,10 +158,10 @@ class SinkDriver:
         """The open transactions of tasks, without those whose ids are in *winners*, and without those whose lost
         commit is written again."""
         names = await self.client.list_ids(["Ongoing"], writer_pattern(self.id))
-        known = {each.transactional_id for each in winners}
-        others = [name for name in names if name not in known and is_writer_id(self.id, name)]
+        winning = {winner.transactional_id for winner in winners}
+        others = [name for name in names if name not in winning and is_writer_id(self.id, name)]
         described = await self.client.describe(others)
-        return [each.transaction for each in described.values() if each.is_ongoing and not each.is_repair]
+        return [it.transaction for it in described.values() if it.is_ongoing and not it.is_repair]
 
     def is_own_commit(self, last: TransactionDescription) -> bool:
         """Whether the driver's id is as this process left it: *last* is the commit of its last batch."""
@@ -178,7 +178,7 @@ class SinkDriver:
         own_ends = self.remembered.ends if self.is_own_commit(last) else None
         if own_ends is not None and not await self.behind(own_ends):
             return last, {}
-        partitions = [each.topic_partition for each in await self.client.leaders.partitions_of(self._topics)]
+        partitions = [partition.topic_partition for partition in await self.client.leaders.partitions_of(self._topics)]
         ends = await self.client.leaders.end_offsets(partitions, stable=False)
         opened = await self._open_before(ends)
         return last, _of_producer(opened, last.transaction.producer_id)
@@ -192,7 +192,7 @@ class SinkDriver:
         """The partitions of *ends* whose last stable offset has not reached the given offset. A leader that was
         replaced may know less, and never more: what was stable stays so."""
         stable = await self.client.leaders.end_offsets(ends, stable=True)
-        return frozenset(place for place, offset in stable.items() if offset < ends[place])
+        return frozenset(partition for partition, offset in stable.items() if offset < ends[partition])
 
     async def _open_before(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, list[LogTransaction]]:
         try:
@@ -340,8 +340,8 @@ class SinkDriver:
 
     async def write_end_again(
         self,
-        known: TransactionDescription,
-        places: Collection[TopicPartition],
+        description: TransactionDescription,
+        partitions: Collection[TopicPartition],
         transaction_version: TransactionVersion,
         *,
         commit: bool,
@@ -359,12 +359,12 @@ class SinkDriver:
             "the %s of the transaction %s is missing in %s: the brokers lost it (KAFKA-20734), or replaced brokers "
             "answered; the sink writes it again",
             "commit" if commit else "abort",
-            known.transaction,
-            ", ".join([*map(str, sorted(places)), *([f"the offsets of group {group!r}"] if with_group else ())]),
+            description.transaction,
+            ", ".join([*map(str, sorted(partitions)), *([f"the offsets of group {group!r}"] if with_group else ())]),
         )
-        transaction = known.transaction
+        transaction = description.transaction
         with unless_overtaken(transaction):
-            if commit and not known.is_repair:
+            if commit and not description.is_repair:
                 if transaction.transactional_id == driver_id(self.id):
                     # Late fences of two frozen drivers could abort the transaction that writes the commit again, and
                     # then overwrite its time-out, so an id of its own records it as well.
@@ -373,7 +373,7 @@ class SinkDriver:
                 transaction, _ = await self._begin_epoch(
                     transaction.transactional_id, COMPLETING_MS, expected=transaction
                 )
-            await self.client.add_to_transaction(transaction, places, group)
+            await self.client.add_to_transaction(transaction, partitions, group)
             await self.client.end([transaction], transaction_version, commit=commit)
 
     async def clear_record(self, record: Transaction) -> None:
@@ -392,11 +392,13 @@ class SinkDriver:
         leaders, searched = self.client.leaders, logs
         try:
             partitions = await leaders.partitions_of(self._topics)
-            ends = await leaders.end_offsets([each.topic_partition for each in partitions], stable=False, hasty=True)
+            ends = await leaders.end_offsets(
+                [partition.topic_partition for partition in partitions], stable=False, hasty=True
+            )
             opened = await leaders.open_before(ends, hasty=True)
             if opened:
                 await self._end_writers(opened, transaction_version)
-            searched = logs_of(each for each in partitions if each.topic_partition in ends)
+            searched = logs_of(partition for partition in partitions if partition.topic_partition in ends)
         except KafkaError as error:
             _log.warning(
                 "the logs were not searched for transactions whose commit or abort marker is missing: %s", error
@@ -408,38 +410,40 @@ class SinkDriver:
     ) -> None:
         """End what of *opened* is open under an id that writes rows although the id is at rest. What cannot be ended
         is logged with the command that ends it."""
-        producer_ids = {each.producer_id for transactions in opened.values() for each in transactions}
+        producer_ids = {txn.producer_id for transactions in opened.values() for txn in transactions}
         names = await self.client.list_ids(producer_ids=producer_ids)
         described = await self.client.describe(name for name in names if is_writer_id(self.id, name))
-        for each in described.values():
-            rows = _of_producer(opened, each.transaction.producer_id)
-            if not rows or not (each.is_over or each.is_repair):
+        for description in described.values():
+            rows = _of_producer(opened, description.transaction.producer_id)
+            if not rows or not (description.is_over or description.is_repair):
                 continue
-            commit = each.proves_commit((row.epoch for row in rows.values()), transaction_version)
+            commit = description.proves_commit((row.epoch for row in rows.values()), transaction_version)
             if commit is None:
-                what = f"of {each.transaction} is open, and that id is {each.state}"
+                what = f"of {description.transaction} is open, and that id is {description.state}"
                 _log.warning("%s", unproven(self.name, what, rows))
                 continue
-            await self.write_end_again(each, rows.keys(), transaction_version, commit=commit, with_group=False)
+            await self.write_end_again(description, rows.keys(), transaction_version, commit=commit, with_group=False)
 
 
 def logs_of(partitions: Iterable[PartitionInfo]) -> frozenset[Log]:
     """The logs of *partitions* that have a leader; nothing can be searched in others."""
     return frozenset(
-        Log(each.topic_partition, each.leader, each.leader_epoch) for each in partitions if each.leader is not None
+        Log(partition.topic_partition, partition.leader, partition.leader_epoch)
+        for partition in partitions
+        if partition.leader is not None
     )
 
 
 def unproven(group: str, what: str, rows: OpenRows) -> LostEndError:
     """The error for a transaction whose end is lost in *rows*, or in the offsets of *group*; *what* says which."""
-    places = [
-        f"{place} from offset {each.start_offset} on (producer id {each.producer_id}, epoch {each.epoch})"
-        for place, each in sorted(rows.items())
+    ongoing = [
+        f"{partition} from offset {txn.start_offset} on (producer id {txn.producer_id}, epoch {txn.epoch})"
+        for partition, txn in sorted(rows.items())
     ] or [f"the offsets of the group {group!r}"]
-    place = next(iter(sorted(rows)), TopicPartition("__consumer_offsets", -1))
-    command = f"kafkalite txn hanging {place.topic}" + (f" {place.partition}" if rows else "")
+    partition = next(iter(sorted(rows)), TopicPartition("__consumer_offsets", -1))
+    command = f"kafkalite txn hanging {partition.topic}" + (f" {partition.partition}" if rows else "")
     return LostEndError(
-        f"a transaction {what}: the brokers lost its commit or abort marker (KAFKA-20734) in {', '.join(places)}, and "
+        f"a transaction {what}: the brokers lost its commit or abort marker (KAFKA-20734) in {', '.join(ongoing)}, and "
         "nothing proves whether it was committed or aborted, so the sink writes nothing more. "
         f"'{command}' shows the transaction; end it there with --commit-at, or with --abort-at if that is refused, "
         "then compare its batch with the source ('kafkalite verify') and write missing rows with another program"
@@ -447,4 +451,9 @@ def unproven(group: str, what: str, rows: OpenRows) -> LostEndError:
 
 
 def _of_producer(opened: Mapping[TopicPartition, Collection[LogTransaction]], producer_id: int) -> OpenRows:
-    return {place: each for place, ongoing in opened.items() for each in ongoing if each.producer_id == producer_id}
+    return {
+        partition: txn
+        for partition, transactions in opened.items()
+        for txn in transactions
+        if txn.producer_id == producer_id
+    }

@@ -219,7 +219,7 @@ class Situation:
 
     def _missing(self, last: TransactionDescription) -> End:
         """The end of the complete transaction *last*, which is missing somewhere."""
-        commit = last.proves_commit((each.epoch for each in self.open_rows.values()), self.version)
+        commit = last.proves_commit((txn.epoch for txn in self.open_rows.values()), self.version)
         if commit is None:
             return End.UNPROVEN
         return End.LOST_COMMIT if commit else End.LOST_ABORT
@@ -231,15 +231,16 @@ class Situation:
             return []
         described, version = self.described or {}, self.progress.transaction_version
         return [
-            each
-            for each in self.progress.transactions
-            if (known := described.get(each.transactional_id)) is None or not known.is_commit_of(each, version)
+            txn
+            for txn in self.progress.transactions
+            if (description := described.get(txn.transactional_id)) is None
+            or not description.is_commit_of(txn, version)
         ]
 
     @property
     def decided_ids(self) -> list[str]:
         """The ids of the decided transactions."""
-        return [] if self.progress is None else [each.transactional_id for each in self.progress.transactions]
+        return [] if self.progress is None else [txn.transactional_id for txn in self.progress.transactions]
 
     @property
     def batch(self) -> Batch:
@@ -252,7 +253,7 @@ class Situation:
     def undecided(self) -> list[Transaction]:
         """What tasks left open, without the transactions of the decided batch."""
         decided = frozenset(() if self.progress is None else self.progress.transactions)
-        return [each for each in self.left_open if each not in decided]
+        return [txn for txn in self.left_open if txn not in decided]
 
     def with_progress(self, progress: Progress | None) -> Situation:
         """This situation with the *progress* that was read last; what is known of another one no longer counts."""
@@ -264,10 +265,10 @@ class Situation:
 def outcome_of(progress: Progress, outcomes: Mapping[Transaction, ErrorCode]) -> Batch:
     """The decided batch of *progress* by *outcomes*, the codes of its commits; transactions that are missing there were
     committed before."""
-    undone = [each for each, code in outcomes.items() if code is not ErrorCode.NONE]
+    undone = [txn for txn, code in outcomes.items() if code is not ErrorCode.NONE]
     if not undone:
         return Batch.COMMITTED
-    forgotten = [each for each in undone if outcomes[each] is ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    forgotten = [txn for txn in undone if outcomes[txn] is ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     if len(forgotten) == len(undone):
         return Batch.FORGOTTEN
     return Batch.ABORTED if len(undone) == len(progress.transactions) and not forgotten else Batch.TORN

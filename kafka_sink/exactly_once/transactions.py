@@ -172,7 +172,7 @@ class TransactionDescription:
         if self.state == "CompleteAbort":
             return False
         own_epoch = self.transaction.epoch - (version is TransactionVersion.V2)
-        return True if self.state == "CompleteCommit" and all(each == own_epoch for each in epochs) else None
+        return True if self.state == "CompleteCommit" and all(epoch == own_epoch for epoch in epochs) else None
 
     def is_commit_of(self, transaction: Transaction, version: TransactionVersion) -> bool:
         """Whether *transaction* is described as committed, and not a later one of the same id.

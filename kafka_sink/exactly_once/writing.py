@@ -130,13 +130,13 @@ class WriterTransactions:
         if plan.progress is None or not plan.progress.transactions:
             return None
         version = plan.progress.version
-        settled = [name for name, each in used.items() if each.version < version]
-        if not any(used[name].over for name in settled):
+        earlier = [name for name, use in used.items() if use.version < version]
+        if not any(used[name].over for name in earlier):
             is_early = plan.transaction_version is TransactionVersion.V2 and len(used) < FEWEST_IDS
-            if is_early or not settled:
+            if is_early or not earlier:
                 return None
-            self._find_committed(client, plan, settled[:MAX_IDS_CHECKED], used)
-        return next((name for name in settled if name in used and used[name].over), None)
+            self._find_committed(client, plan, earlier[:MAX_IDS_CHECKED], used)
+        return next((name for name in earlier if name in used and used[name].over), None)
 
     def _find_committed(
         self, client: CoordinatorClient, plan: Plan, names: Sequence[str], used: dict[str, _Used]
@@ -163,14 +163,16 @@ class WriterTransactions:
                 del used[name]
             return
         for name in names:
-            known, last = described.get(name), used[name]
-            if known is not None and not known.is_over:
+            description, last = described.get(name), used[name]
+            if description is not None and not description.is_over:
                 continue
-            is_committed = known is not None and known.is_commit_of(last.transaction, plan.transaction_version)
-            if known is None or not is_committed or last.ends is None or last.transaction.producer_id in open_ids:
+            is_committed = description is not None and description.is_commit_of(
+                last.transaction, plan.transaction_version
+            )
+            if description is None or not is_committed or last.ends is None or last.transaction.producer_id in open_ids:
                 del used[name]
             else:
-                last.over, last.at_ms = known, now_ms
+                last.over, last.at_ms = description, now_ms
 
 
 def may_write(attempt_number: int) -> bool:
@@ -191,4 +193,4 @@ def _request(client: CoordinatorClient, name: str, plan: Plan) -> Transaction:
 
 
 def _producer_ids(opened: Mapping[TopicPartition, Sequence[LogTransaction]]) -> set[int]:
-    return {each.producer_id for transactions in opened.values() for each in transactions}
+    return {txn.producer_id for transactions in opened.values() for txn in transactions}
