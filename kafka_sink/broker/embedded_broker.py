@@ -288,15 +288,15 @@ def _refuse_taken_ports(listeners: Sequence[EndPoint], nodes: int) -> None:
     taken: dict[str, str] = {}
     for listener in listeners:
         for number in range(nodes if listener.port else 0):
-            each = replace(listener, port=listener.port + number)
+            shifted = replace(listener, port=listener.port + number)
             whose = f"{listener} of node {number + 1}"
-            if each.port > _LAST_PORT:
+            if shifted.port > _LAST_PORT:
                 raise ConfigError(
-                    f"{nodes} nodes use {listener} and the ports after it, but {each.port} is not a valid port"
+                    f"{nodes} nodes use {listener} and the ports after it, but {shifted.port} is not a valid port"
                 )
-            other = taken.setdefault(each.address, whose)
+            other = taken.setdefault(shifted.address, whose)
             if other != whose:
                 raise ConfigError(
-                    f"{whose} and {other} would both use {each.address}: each node uses the ports after those of "
+                    f"{whose} and {other} would both use {shifted.address}: each node uses the ports after those of "
                     "the first one, so leave room between listeners, or use port 0"
                 )

@@ -85,9 +85,9 @@ class Comparable:
 def _to_json(value: Any) -> Any:
     """*value*, as Python's libraries read it, as JSON's types."""
     if isinstance(value, dict):
-        return {name: _to_json(each) for name, each in value.items()}
+        return {name: _to_json(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_to_json(each) for each in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
     if isinstance(value, datetime | date | time):
@@ -113,9 +113,9 @@ def canonical(value: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items() if each is not None}
+        return {name: _plain(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return int(value)
     if isinstance(value, str) and (moment := _TIME.fullmatch(value)):

@@ -53,7 +53,7 @@ class _OneLine(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
         lines = super().formatException(ei).splitlines()
-        return "\n".join(f"    {printable(each)}" for each in lines)
+        return "\n".join(f"    {printable(line)}" for line in lines)
 
 
 def configure_logging(debug: bool) -> None:

@@ -38,7 +38,7 @@ class RepeatedSecrets:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         plain = {reading for secret in secrets if secret for reading in _readings(secret)}
-        self._forms = {form for each in plain for form in _forms(each)}
+        self._forms = {form for reading in plain for form in _forms(reading)}
         self._pieces = {
             form[at : at + _PIECE] for form in self._forms if len(form) > _PIECE for at in range(len(form) - _PIECE + 1)
         }
@@ -57,13 +57,13 @@ class RepeatedSecrets:
 
     def are_in(self, text: str) -> bool:
         """Whether *text* has a whole secret that is long enough not to be there by chance."""
-        known = [form for form in self._forms if len(form) >= _SHORTEST_KNOWN]
-        return any(form in reading for reading in _readings(text) for form in known)
+        long_forms = [form for form in self._forms if len(form) >= _SHORTEST_KNOWN]
+        return any(form in reading for reading in _readings(text) for form in long_forms)
 
     def _without(self, text: str) -> str:
         marks = bytearray(len(text))
-        for found in self._short.finditer(text) if self._short else ():
-            marks[found.start() : found.end()] = b"\1" * len(found[0])
+        for match in self._short.finditer(text) if self._short else ():
+            marks[match.start() : match.end()] = b"\1" * len(match[0])
         for at in range(len(text) - _PIECE + 1) if self._pieces else ():
             if text[at : at + _PIECE] in self._pieces:
                 marks[at : at + _PIECE] = b"\1" * _PIECE
@@ -95,10 +95,10 @@ def _forms(secret: str) -> Iterator[str]:
         yield form.translate({ord("+"): "-", ord("/"): "_"})
 
 
-def _plain(found: re.Match[str]) -> str:
-    if found["url"]:
-        return unquote(found["url"])
-    if found["html"]:
-        return unescape(found["html"])
-    code = found["u"] or found["x"]
-    return chr(int(code, 16)) if code else found["itself"]
+def _plain(match: re.Match[str]) -> str:
+    if match["url"]:
+        return unquote(match["url"])
+    if match["html"]:
+        return unescape(match["html"])
+    code = match["u"] or match["x"]
+    return chr(int(code, 16)) if code else match["itself"]

@@ -192,7 +192,7 @@ class LocalServer(ThreadingHTTPServer):
         """Called several times a second: end the connections of clients that are too slow."""
         now_ms = SYSTEM_CLOCK.monotonic_ms()
         with self._lock:
-            for request in [each for each, end_ms in self._open.items() if now_ms >= end_ms]:
+            for request in [connection for connection, end_ms in self._open.items() if now_ms >= end_ms]:
                 self._end(request)
 
     def run(self) -> None:

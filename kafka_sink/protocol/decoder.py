@@ -110,9 +110,9 @@ def _tags_reader(kind: type[s.Struct], version: int, spend: Spend | None) -> Cal
             tag, pos = read_uvarint(data, pos)
             size, pos = read_uvarint(data, pos)
             end = end_of(data, pos, size)
-            known = readers.get(tag)
-            if known is not None:
-                name, read = known
+            reader = readers.get(tag)
+            if reader is not None:
+                name, read = reader
                 value, pos = read(data, pos)
                 if pos != end:
                     raise ProtocolError(f"tagged field {name} does not fill the {size} bytes that it announced")

@@ -137,7 +137,7 @@ class ClusterState:
         """Remove a node: its partitions get other leaders, or none."""
         with self.changing() as draft:
             if node_id in draft.nodes:
-                draft.set_nodes({known: item for known, item in draft.nodes.items() if known != node_id})
+                draft.set_nodes({other_id: item for other_id, item in draft.nodes.items() if other_id != node_id})
 
     def create_topic(
         self,
@@ -163,7 +163,7 @@ class ClusterState:
             replicas = self._replicas(partitions, replication_factor) if assignment is None else assignment
             validate_assignment(replicas, draft.members)
             draft.refuse_taken_name(name)
-            states = tuple(PartitionState(tuple(each), NO_LEADER, -1).elected(draft.nodes) for each in replicas)
+            states = tuple(PartitionState(tuple(nodes), NO_LEADER, -1).elected(draft.nodes) for nodes in replicas)
             topic = TopicState(name, uuid4(), dict(configs or {}), settings, states)
             if not validate_only:
                 draft.set_topic(topic)
@@ -245,7 +245,7 @@ class ClusterState:
                 raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
             else:
                 validate_assignment(assignment, members, factor)
-            added = tuple(PartitionState(tuple(each), NO_LEADER, -1).elected(draft.nodes) for each in assignment)
+            added = tuple(PartitionState(tuple(nodes), NO_LEADER, -1).elected(draft.nodes) for nodes in assignment)
             if not validate_only:
                 draft.set_topic(replace(topic, partitions=topic.partitions + added))
 

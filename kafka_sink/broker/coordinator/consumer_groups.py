@@ -294,19 +294,19 @@ class ConsumerGroups:
     def leave(self, group: ConsumerGroup, leaving: Collection[Leaving]) -> list[ErrorCode]:
         """Remove members that an administrator names (LeaveGroup); returns an error code for each."""
         outcomes, gone = [], {}
-        for each in leaving:
+        for leaving_member in leaving:
             try:
-                if each.instance_id is None:
-                    member = group.member(each.member_id)
+                if leaving_member.instance_id is None:
+                    member = group.member(leaving_member.member_id)
                 else:
-                    known = group.instance(each.instance_id)
-                    only_instance = each.member_id == UNKNOWN_MEMBER and known is not None
-                    member_id = known.member_id if only_instance and known is not None else each.member_id
-                    member = group.static_member(each.instance_id, member_id)
+                    known = group.instance(leaving_member.instance_id)
+                    only_instance = leaving_member.member_id == UNKNOWN_MEMBER and known is not None
+                    member_id = known.member_id if only_instance and known is not None else leaving_member.member_id
+                    member = group.static_member(leaving_member.instance_id, member_id)
             except ApiError as error:
                 outcomes.append(error.code)
             else:
-                gone[member.member_id] = each.reason
+                gone[member.member_id] = leaving_member.reason
                 outcomes.append(ErrorCode.NONE)
         if gone:
             self._remove(self._watched[group.group_id], gone, f"it left, reasons: {set(gone.values())}")

@@ -165,7 +165,7 @@ class GroupMembership:
             self._complete(group, now_ms)
 
     def _expire_members(self, group: Group, now_ms: int) -> None:
-        for member_id in [known for known, until_ms in group.pending_joins.items() if until_ms <= now_ms]:
+        for member_id in [joining for joining, until_ms in group.pending_joins.items() if until_ms <= now_ms]:
             group.remove(member_id)
             self._complete_if_all_joined(group, now_ms)
         for member in [member for member in group.members.values() if member.deadline_ms <= now_ms]:
@@ -243,11 +243,11 @@ class GroupMembership:
     def _join_unknown(self, group: Group, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> None:
         member_id = f"{request.client_id if request.instance_id is None else request.instance_id}-{uuid4()}"
         if request.instance_id is not None:
-            known = group.static_members.get(request.instance_id)
-            if known is None:
+            old_id = group.static_members.get(request.instance_id)
+            if old_id is None:
                 self._add(group, request, member_id, answer, now_ms)
             else:
-                self._replace_static(group, group.members[known], request, member_id, answer, now_ms)
+                self._replace_static(group, group.members[old_id], request, member_id, answer, now_ms)
         elif request.needs_known_id:
             group.pending_joins[member_id] = now_ms + request.session_timeout_ms
             self._refuse_join(answer, member_id, ErrorCode.MEMBER_ID_REQUIRED)
@@ -386,10 +386,10 @@ class GroupMembership:
 
     def leave(self, group: Group, leaving: Sequence[Leaving], now_ms: int) -> list[ErrorCode]:
         """Remove members; returns an error code for each. The other members rebalance."""
-        outcomes = [self._leave(group, each) for each in leaving]
+        outcomes = [self._leave(group, item) for item in leaving]
         if ErrorCode.NONE in outcomes:
             if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-                gone = ", ".join(each.member_id or str(each.instance_id) for each in leaving)
+                gone = ", ".join(item.member_id or str(item.instance_id) for item in leaving)
                 self.prepare(group, f"{gone} left", now_ms)
             else:
                 self.maybe_complete(group, now_ms)
@@ -399,10 +399,10 @@ class GroupMembership:
         member_id = leaving.member_id
         if member_id == UNKNOWN_MEMBER:
             # Administrators specify instance ids, because only the coordinator has the member ids.
-            known = group.static_members.get(leaving.instance_id) if leaving.instance_id is not None else None
-            if known is None:
+            static_id = group.static_members.get(leaving.instance_id) if leaving.instance_id is not None else None
+            if static_id is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
-            member_id = known
+            member_id = static_id
         elif member_id in group.pending_joins:
             group.remove(member_id)
             return ErrorCode.NONE

@@ -271,7 +271,7 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        return not self.pending_joins and all(each.join_answer is not None for each in self.members.values())
+        return not self.pending_joins and all(member.join_answer is not None for member in self.members.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:

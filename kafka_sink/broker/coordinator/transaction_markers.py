@@ -49,7 +49,7 @@ class TransactionMarkers:
             metadata.producer_id, metadata.producer_epoch, metadata.state.is_commit, COORDINATOR_EPOCH
         )
         logs = (partition for partition in metadata.partitions if partition.topic != OFFSETS_TOPIC)
-        return frozenset(each for each in logs if self._try_partition(each, marker, metadata.version))
+        return frozenset(partition for partition in logs if self._try_partition(partition, marker, metadata.version))
 
     def end_offsets(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
         """Complete the pending offsets of the transaction; returns the participants that this applies to.

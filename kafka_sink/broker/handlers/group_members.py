@@ -108,7 +108,7 @@ def sync_group(request: ApiRequest[m.SyncGroupRequest]) -> None:
         body.generation_id,
         body.protocol_type,
         body.protocol_name,
-        {each.member_id: bytes(each.assignment) for each in body.assignments},
+        {assignment.member_id: bytes(assignment.assignment) for assignment in body.assignments},
     )
     groups.sync(sync_request, answer)
 

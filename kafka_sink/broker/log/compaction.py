@@ -52,7 +52,7 @@ class Compaction:
             if segment.base_offset >= end:
                 break
             group = groups[-1] if groups else []
-            size = sum(each.size for each in group) + segment.size
+            size = sum(member.size for member in group) + segment.size
             is_near = not group or segment.next_offset - group[0].base_offset <= MAX_RELATIVE_OFFSET
             if group and size <= self.segment_bytes and is_near:
                 group.append(segment)

@@ -350,7 +350,7 @@ class ProducerStateManager:
             ]
             for producer, state in self._states.items()
         ]
-        aborted = [[each.producer_id, each.first_offset, each.last_offset] for each in self._aborted]
+        aborted = [[entry.producer_id, entry.first_offset, entry.last_offset] for entry in self._aborted]
         content = {"format": _FORMAT, "producers": rows, "aborted": aborted}
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -369,7 +369,7 @@ class ProducerStateManager:
                 )
                 for producer, epoch, wall_ms, batches, *transaction in content["producers"]
             }
-            aborted = [AbortedRange(*map(json_number, each)) for each in content["aborted"]]
+            aborted = [AbortedRange(*map(json_number, entry)) for entry in content["aborted"]]
         except (ValueError, TypeError, KeyError):
             return False
         self._states = states

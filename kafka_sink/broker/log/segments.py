@@ -141,9 +141,9 @@ class Segments:
         history: list[tuple[int, int]] = []
         for segment in self._segments:
             history += [entry for entry in segment.index.epochs() if not history or entry[0] > history[-1][0]]
-        known = bisect_right(history, epoch, key=lambda entry: entry[0])
-        end = history[known][1] if known < len(history) else self.end_offset
-        return (history[known - 1][0] if known else epoch), max(end, self.start_offset)
+        count = bisect_right(history, epoch, key=lambda entry: entry[0])
+        end = history[count][1] if count < len(history) else self.end_offset
+        return (history[count - 1][0] if count else epoch), max(end, self.start_offset)
 
     def expired(self, retention_bytes: int, retention_ms: int, wall_ms: int) -> int:
         """The number of oldest segments, without the active one, that exceed ``retention.bytes`` or ``retention.ms``

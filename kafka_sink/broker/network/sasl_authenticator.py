@@ -176,8 +176,8 @@ class SaslServerAuthenticator:
         self._slot.put(NetworkSend("", encode_response(header.api_key, version, header.correlation_id, body)))
 
     def _tell_versions(self, header: RequestHeader, payload: memoryview, offset: int) -> None:
-        known = header.api_version in api(header.api_key).versions
-        request = _body(m.ApiVersionsRequest, header, payload, offset) if known else m.ApiVersionsRequest()
+        is_known = header.api_version in api(header.api_key).versions
+        request = _body(m.ApiVersionsRequest, header, payload, offset) if is_known else m.ApiVersionsRequest()
         response, version = self._answer_versions(request, header.api_version)
         self._respond(header, response, version)
 

@@ -151,8 +151,8 @@ def _pages(cluster: EmbeddedCluster, port: int | None, registry: EmbeddedRegistr
     if port is None:
         yield
         return
-    known = {} if registry is None else {URL: registry.url}
-    with page_server(cluster.bootstrap_servers, port, decode=decoder_of(known)) as server:
+    extra = {} if registry is None else {URL: registry.url}
+    with page_server(cluster.bootstrap_servers, port, decode=decoder_of(extra)) as server:
         _log.info("ui=%s", server.url)
         yield
 

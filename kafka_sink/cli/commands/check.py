@@ -88,7 +88,7 @@ def check(
         return 0
     report = CheckReport(check_all(target, _HERE))
     if as_json:
-        output.print_json([{**asdict(each), "status": each.status.value} for each in report.findings])
+        output.print_json([{**asdict(finding), "status": finding.status.value} for finding in report.findings])
     else:
         output.print_table(COLUMNS[1:], [row[1:] for row in report.rows()])
         click.echo(report.summary)

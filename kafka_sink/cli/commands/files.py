@@ -38,5 +38,5 @@ def files(name: str | None) -> None:
         click.echo((resources("kafka_sink.cli") / "shipped" / name).read_text(encoding="utf-8"), nl=False)
         return
     width = max(map(len, FILES))
-    for each, meaning in FILES.items():
-        click.echo(f"{each:{width}}  {meaning}")
+    for name, meaning in FILES.items():
+        click.echo(f"{name:{width}}  {meaning}")

@@ -54,9 +54,9 @@ def _avro_datum(value: Any, kind: AvroType, path: str) -> Any:
     if isinstance(kind, Record) and isinstance(value, dict):
         return _of_record(value, kind, path)
     if isinstance(kind, Array) and isinstance(value, list):
-        return [_avro_datum(each, kind.items, f"{path}[]") for each in value]
+        return [_avro_datum(item, kind.items, f"{path}[]") for item in value]
     if isinstance(kind, Map) and isinstance(value, dict):
-        return {name: _avro_datum(each, kind.values, f"{path}{{{name}}}") for name, each in value.items()}
+        return {name: _avro_datum(item, kind.values, f"{path}{{{name}}}") for name, item in value.items()}
     if isinstance(kind, Fixed) or kind == Primitive("bytes"):
         return bytes_from_json(value, path)
     if isinstance(kind, AvroDecimal) and isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -108,7 +108,7 @@ def _of_record(value: dict[str, Any], kind: Record, path: str) -> dict[str, Any]
     for name in value:
         if name not in types:
             raise SerializationError(f"field {path}.{name}: the schema has no such field in its {kind}")
-    return {name: _avro_datum(each, types[name], f"{path}.{name}") for name, each in value.items()}
+    return {name: _avro_datum(item, types[name], f"{path}.{name}") for name, item in value.items()}
 
 
 #: The JSON of a payload, piece by piece: who needs only its beginning takes no more.

@@ -138,8 +138,8 @@ class CoordinatorRequests:
             why = answer if isinstance(answer, ApiError) else outcome.error
             await tries.pause(f"{request.api_key.name} for {key[1]!r}", why)
 
-    async def ask_behind(self, change: CoordinatorRequest[Any], look: CoordinatorRequest[A]) -> A:
-        """The value in the answer of *look*, which the coordinator of *change* gives right after it has accepted
+    async def ask_behind(self, change: CoordinatorRequest[Any], question: CoordinatorRequest[A]) -> A:
+        """The value in the answer of *question*, which the coordinator of *change* gives right after it has accepted
         *change*; both requests have the same coordinator, and are repeated together.
 
         A coordinator that was replaced, and does not know it, still answers looks from what it knew; but it accepts no
@@ -153,11 +153,11 @@ class CoordinatorRequests:
         key = _key(change)
         tries = self.tries()
         attempts: Attempts[Any] = Attempts(change, caller_reaction)
-        looking = Attempts(look, caller_reaction)
+        looking = Attempts(question, caller_reaction)
         while True:
             await self.locate([key], tries)
             node = self._coordinators[key]
-            sent = [(node, _spec(attempts.request)), (node, replace(_spec(look), is_behind=True))]
+            sent = [(node, _spec(attempts.request)), (node, replace(_spec(question), is_behind=True))]
             accepted, seen = await Round(sent, tries.left_ms)
             outcome = self._outcome(attempts, key, accepted)
             if isinstance(outcome, Done):
@@ -169,7 +169,7 @@ class CoordinatorRequests:
                 outcome = look_outcome
             if not outcome.reaction.is_retry:
                 raise outcome.error
-            lost = next((each for each in (accepted, seen) if isinstance(each, ApiError)), None)
+            lost = next((answer for answer in (accepted, seen) if isinstance(answer, ApiError)), None)
             await tries.pause(f"{change.api_key.name} for {key[1]!r}", lost or outcome.error)
 
     async def ask_many(self, requests: Mapping[K, CoordinatorRequest[Any]]) -> dict[K, ErrorCode]:

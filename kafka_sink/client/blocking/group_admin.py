@@ -143,10 +143,10 @@ class GroupAdmin(Administration):
 
         :raises ApiError: GROUP_ID_NOT_FOUND; GROUP_SUBSCRIBED_TO_TOPIC if a member reads the topic.
         """
-        places = [place for place in self.committed(group_id) if place.topic == topic]
-        if places:
-            self._requests.run(self._requests.ask(_DeleteOffsets(group_id, places)))
-        return len(places)
+        partitions = [partition for partition in self.committed(group_id) if partition.topic == topic]
+        if partitions:
+            self._requests.run(self._requests.ask(_DeleteOffsets(group_id, partitions)))
+        return len(partitions)
 
 
 @dataclass(frozen=True)

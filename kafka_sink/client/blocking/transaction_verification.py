@@ -161,7 +161,7 @@ def _add_partitions_version(versions: Struct | ApiError) -> int:
     if isinstance(versions, ApiError):
         return -1
     assert isinstance(versions, ApiVersionsResponse)
-    return next((each.max_version for each in versions.api_keys if each.api_key == ApiKey.ADD_PARTITIONS_TO_TXN), -1)
+    return next((api.max_version for api in versions.api_keys if api.api_key == ApiKey.ADD_PARTITIONS_TO_TXN), -1)
 
 
 def _remedy(findings: Mapping[Node, Answer]) -> str | None:

@@ -68,21 +68,21 @@ class ClusterConnectionStates:
         self._connecting: set[str] = set()
 
     def state(self, node_id: str) -> ConnectionState | None:
-        known = self._nodes.get(node_id)
-        return None if known is None else known.state
+        peer = self._nodes.get(node_id)
+        return None if peer is None else peer.state
 
     def can_connect(self, node_id: str, now_ms: int) -> bool:
         """Whether the node is disconnected and its backoff is over."""
-        known = self._nodes.get(node_id)
-        if known is None:
+        peer = self._nodes.get(node_id)
+        if peer is None:
             return True
-        is_over = now_ms - known.last_attempt_ms >= known.reconnect_backoff_ms
-        return known.state is ConnectionState.DISCONNECTED and is_over
+        is_over = now_ms - peer.last_attempt_ms >= peer.reconnect_backoff_ms
+        return peer.state is ConnectionState.DISCONNECTED and is_over
 
     def is_ready(self, node_id: str, now_ms: int) -> bool:
         """Whether the connection is established, its API versions are known, and it is not throttled."""
-        known = self._nodes.get(node_id)
-        return known is not None and known.state is ConnectionState.READY and now_ms >= known.throttled_until_ms
+        peer = self._nodes.get(node_id)
+        return peer is not None and peer.state is ConnectionState.READY and now_ms >= peer.throttled_until_ms
 
     def is_connected(self, node_id: str) -> bool:
         return self.state(node_id) in _CONNECTED
@@ -105,28 +105,28 @@ class ClusterConnectionStates:
 
     def is_unreachable(self, node_id: str, since_ms: int) -> bool:
         """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
-        known = self._nodes.get(node_id)
+        peer = self._nodes.get(node_id)
         return (
-            known is not None
-            and known.state is ConnectionState.DISCONNECTED
-            and known.failed_setups > 0
-            and known.last_attempt_ms >= since_ms
+            peer is not None
+            and peer.state is ConnectionState.DISCONNECTED
+            and peer.failed_setups > 0
+            and peer.last_attempt_ms >= since_ms
         )
 
     def last_attempt_ms(self, node_id: str) -> int:
-        known = self._nodes.get(node_id)
-        return -FOREVER_MS if known is None else known.last_attempt_ms
+        peer = self._nodes.get(node_id)
+        return -FOREVER_MS if peer is None else peer.last_attempt_ms
 
     def poll_delay_ms(self, node_id: str, now_ms: int) -> int:
         """How long to wait for the node unless the network reports an event."""
-        known = self._nodes.get(node_id)
-        if known is None:
+        peer = self._nodes.get(node_id)
+        if peer is None:
             return 0
-        if known.state is ConnectionState.CONNECTING:
-            return known.setup_timeout_ms
-        if known.state is ConnectionState.DISCONNECTED:
-            return max(known.last_attempt_ms + known.reconnect_backoff_ms - now_ms, 0)
-        return known.throttled_until_ms - now_ms if known.throttled_until_ms > now_ms else FOREVER_MS
+        if peer.state is ConnectionState.CONNECTING:
+            return peer.setup_timeout_ms
+        if peer.state is ConnectionState.DISCONNECTED:
+            return max(peer.last_attempt_ms + peer.reconnect_backoff_ms - now_ms, 0)
+        return peer.throttled_until_ms - now_ms if peer.throttled_until_ms > now_ms else FOREVER_MS
 
     def nodes_with_setup_timeout(self, now_ms: int) -> list[tuple[str, int]]:
         """The nodes whose connection set-up has timed out, each with the time-out in ms."""
@@ -147,34 +147,34 @@ class ClusterConnectionStates:
         :raises OSError: if the name cannot be resolved; the attempt counts nevertheless.
         """
         node_id = node.connection_id
-        known = self._nodes.get(node_id)
-        if known is None or (known.node.host, known.node.port) != (node.host, node.port):
-            known = _NodeState(node, self._setup_timeout.backoff_ms(0), self._reconnect_backoff.backoff_ms(0))
-            self._nodes[node_id] = known
-        known.last_attempt_ms = now_ms
-        known.state = ConnectionState.CONNECTING
+        peer = self._nodes.get(node_id)
+        if peer is None or (peer.node.host, peer.node.port) != (node.host, node.port):
+            peer = _NodeState(node, self._setup_timeout.backoff_ms(0), self._reconnect_backoff.backoff_ms(0))
+            self._nodes[node_id] = peer
+        peer.last_attempt_ms = now_ms
+        peer.state = ConnectionState.CONNECTING
         self._connecting.add(node_id)
-        known.address_index += 1
-        if known.address_index >= len(known.addresses):
-            known.addresses = ()
-            known.addresses = self._resolver(node.host, node.port)
+        peer.address_index += 1
+        if peer.address_index >= len(peer.addresses):
+            peer.addresses = ()
+            peer.addresses = self._resolver(node.host, node.port)
             # The load balancer at this address may be gone, and the attempt would wait for the whole set-up time-out.
-            known.address_index = int(len(known.addresses) > 1 and known.addresses[0] == known.last_address)
-        known.last_address = known.addresses[known.address_index]
-        return known.last_address
+            peer.address_index = int(len(peer.addresses) > 1 and peer.addresses[0] == peer.last_address)
+        peer.last_address = peer.addresses[peer.address_index]
+        return peer.last_address
 
     def checking_api_versions(self, node_id: str) -> None:
         """The connection is established, and the API versions of the broker are requested."""
-        known = self._nodes[node_id]
-        known.state = ConnectionState.CHECKING_API_VERSIONS
+        peer = self._nodes[node_id]
+        peer.state = ConnectionState.CHECKING_API_VERSIONS
         self._connecting.discard(node_id)
-        self._reset_setup_timeout(known)
+        self._reset_setup_timeout(peer)
 
     def ready(self, node_id: str) -> None:
-        known = self._nodes[node_id]
-        known.state = ConnectionState.READY
+        peer = self._nodes[node_id]
+        peer.state = ConnectionState.READY
         self._connecting.discard(node_id)
-        self._reset_setup_timeout(known)
+        self._reset_setup_timeout(peer)
 
     def has_answered(self, node_id: str) -> bool:
         """Whether the broker has answered a request on this connection; ApiVersions does not count."""
@@ -183,37 +183,37 @@ class ClusterConnectionStates:
     def answered(self, node_id: str) -> None:
         """The broker has answered a request other than ApiVersions. Only then the backoff begins again at its first
         value: a listener that wants another security.protocol may answer ApiVersions and then close the connection."""
-        known = self._nodes[node_id]
-        known.has_answered = True
-        known.failed_attempts = 0
-        known.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
+        peer = self._nodes[node_id]
+        peer.has_answered = True
+        peer.failed_attempts = 0
+        peer.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
 
     def disconnected(self, node_id: str, now_ms: int) -> None:
         """The connection was lost or was never established."""
-        known = self._nodes[node_id]
-        known.has_answered = False
-        known.last_attempt_ms = now_ms
-        known.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(known.failed_attempts)
-        known.failed_attempts += 1
-        if known.state is ConnectionState.CONNECTING:
-            known.failed_setups += 1
-            known.setup_timeout_ms = self._setup_timeout.backoff_ms(known.failed_setups)
+        peer = self._nodes[node_id]
+        peer.has_answered = False
+        peer.last_attempt_ms = now_ms
+        peer.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(peer.failed_attempts)
+        peer.failed_attempts += 1
+        if peer.state is ConnectionState.CONNECTING:
+            peer.failed_setups += 1
+            peer.setup_timeout_ms = self._setup_timeout.backoff_ms(peer.failed_setups)
         else:
-            self._reset_setup_timeout(known)
+            self._reset_setup_timeout(peer)
             # The connection worked until now, so the host may have moved: look its name up again.
-            known.addresses = ()
+            peer.addresses = ()
         self._connecting.discard(node_id)
-        known.state = ConnectionState.DISCONNECTED
+        peer.state = ConnectionState.DISCONNECTED
 
     def throttle(self, node_id: str, until_ms: int) -> None:
         """Send no request to the node before *until_ms*; an earlier time does not shorten the current throttling."""
-        known = self._nodes.get(node_id)
-        if known is not None and known.throttled_until_ms < until_ms:
-            known.throttled_until_ms = until_ms
+        peer = self._nodes.get(node_id)
+        if peer is not None and peer.throttled_until_ms < until_ms:
+            peer.throttled_until_ms = until_ms
 
-    def _reset_setup_timeout(self, known: _NodeState) -> None:
-        known.failed_setups = 0
-        known.setup_timeout_ms = self._setup_timeout.backoff_ms(0)
+    def _reset_setup_timeout(self, peer: _NodeState) -> None:
+        peer.failed_setups = 0
+        peer.setup_timeout_ms = self._setup_timeout.backoff_ms(0)
 
 
 @dataclass(frozen=True, slots=True)

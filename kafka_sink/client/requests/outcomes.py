@@ -180,24 +180,24 @@ class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
         """The coordinators in *body*, also if others are not available. An answer without a name that was asked for, or
         without an address, has none."""
         return {
-            (self.key_type, name): Node(each.node_id, each.host, each.port)
-            for name, each in self._each(body)
-            if not each.error_code and name in self.names and each.host
+            (self.key_type, name): Node(entry.node_id, entry.host, entry.port)
+            for name, entry in self._each(body)
+            if not entry.error_code and name in self.names and entry.host
         }
 
     def read(self, body: Struct) -> Done[Mapping[CoordinatorKey, Node]] | Errors[Mapping[CoordinatorKey, Node]]:
-        refused = [(name, each) for name, each in self._each(body) if each.error_code]
-        found = self.coordinators(body)
-        if found and not refused:
-            return Done(found)
+        refused = [(name, entry) for name, entry in self._each(body) if entry.error_code]
+        coordinators = self.coordinators(body)
+        if coordinators and not refused:
+            return Done(coordinators)
         kind = "group" if self.key_type == GROUP else "transactional id"
         if not refused:
             text = f"the answer names no coordinator of the {kind} {self.names[0]!r}"
             return Errors([ErrorCode.COORDINATOR_NOT_AVAILABLE], text)
         texts = ", ".join(
-            f"{name!r} ({each.error_message})" if each.error_message else repr(name) for name, each in refused
+            f"{name!r} ({entry.error_message})" if entry.error_message else repr(name) for name, entry in refused
         )
-        codes = [ErrorCode.of(each.error_code) for _, each in refused]
+        codes = [ErrorCode.of(entry.error_code) for _, entry in refused]
         return Errors(codes, f"no coordinator was found for the {kind} {texts}")
 
     def _each(self, body: Struct) -> list[tuple[str, Any]]:

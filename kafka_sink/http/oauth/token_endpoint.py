@@ -300,5 +300,5 @@ def _refusal(answer: HttpAnswer, fields: Mapping[str, Any]) -> str:
     if answer.status in (301, 302, 303, 307, 308):
         return f"HTTP {answer.status}: it redirects to another address, which is not followed"
     named = [fields.get(name) for name in ("error", "error_description", "errorCode", "errorSummary")]
-    text = answer.shown(": ".join(each for each in named if isinstance(each, str)))[:_SHOWN]
+    text = answer.shown(": ".join(part for part in named if isinstance(part, str)))[:_SHOWN]
     return f"HTTP {answer.status}: {text}" if text else f"HTTP {answer.status}"

@@ -45,7 +45,7 @@ class JaasEntry:
 
     @property
     def mechanisms(self) -> frozenset[str]:
-        return frozenset(name for name, each in MECHANISMS.items() if each.module == self.module)
+        return frozenset(name for name, mechanism in MECHANISMS.items() if mechanism.module == self.module)
 
 
 def parse_jaas(option: str, text: str) -> JaasEntry:
