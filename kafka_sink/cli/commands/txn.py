@@ -63,7 +63,7 @@ def list_(prefix: str | None, states: tuple[str, ...], as_json: bool, connection
     """List transactional ids and their states."""
     with _connect(connection) as client:
         descriptions = client.run(client.describe(_chosen(client, (), prefix, states)))
-    documents = [_document(each) for _, each in sorted(descriptions.items())]
+    documents = [_document(described) for _, described in sorted(descriptions.items())]
     columns = ("transactional_id", "state", "producer_id", "timeout_ms", "age")
     output.show(as_json, documents, columns, [[document[column] for column in columns] for document in documents])
 
@@ -78,7 +78,7 @@ def describe(names: tuple[str, ...], prefix: str | None, as_json: bool, connecti
     _require_choice(names, prefix)
     with _connect(connection) as client:
         descriptions = _described(client, _chosen(client, names, prefix, ()))
-    documents = [_document(each) for each in descriptions]
+    documents = [_document(described) for described in descriptions]
     columns = ("transactional_id", "state", "producer_id", "epoch", "timeout_ms", "age", "partitions")
     rows = [[*(document[name] for name in columns[:-1]), ", ".join(document["partitions"])] for document in documents]
     output.show(as_json, documents, columns, rows)
@@ -96,18 +96,18 @@ def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connec
     """
     _require_choice(names, prefix)
     with _connect(connection) as client:
-        for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
-            name = each.transaction.transactional_id
-            if not each.is_ongoing:
-                output.line(f"{name}: {each.state}, nothing to abort")
+        for described in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
+            name = described.transaction.transactional_id
+            if not described.is_ongoing:
+                output.line(f"{name}: {described.state}, nothing to abort")
                 continue
-            if reason := _against_end(client, each):
+            if reason := _against_end(client, described):
                 if prefix is None:
                     raise click.ClickException(reason)
                 output.line(f"not aborted: {reason}", is_error=True)
                 continue
             # A time-out that brokers accept from anybody; its producers ask for theirs again.
-            lasting_ms = _ANY_TIMEOUT_MS if each.timeout_ms == NO_TIMEOUT_MS else each.timeout_ms
+            lasting_ms = _ANY_TIMEOUT_MS if described.timeout_ms == NO_TIMEOUT_MS else described.timeout_ms
             client.run(client.init_producer_id(name, lasting_ms))
             output.line(f"aborted {name}")
 
@@ -126,20 +126,21 @@ def commit(names: tuple[str, ...], prefix: str | None, connection: options.Conne
     _require_choice(names, prefix)
     with _connect(connection) as client:
         transaction_version = client.transaction_version()
-        for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
-            name = each.transaction.transactional_id
-            if each.state == _COMMITTED:
+        for described in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
+            name = described.transaction.transactional_id
+            if described.state == _COMMITTED:
                 output.line(f"{name}: already committed")
                 continue
-            if not each.is_ongoing and each.state != _PREPARED_COMMIT:
-                raise click.ClickException(f"{name} is {each.state}: there is nothing to commit.")
-            is_sinks = each.is_ongoing and sink_of_id(name) is not None
-            if is_sinks and each.transaction not in _decided(client, name):
+            if not described.is_ongoing and described.state != _PREPARED_COMMIT:
+                raise click.ClickException(f"{name} is {described.state}: there is nothing to commit.")
+            is_sinks = described.is_ongoing and sink_of_id(name) is not None
+            if is_sinks and described.transaction not in _decided(client, name):
                 raise click.ClickException(
                     f"{name} belongs to a sink that has not decided to commit it, and its rows are written again "
                     "with their batch: start the sink, or use 'kafkalite txn abort'."
                 )
-            code = client.run(client.end([each.transaction], transaction_version, commit=True))[each.transaction]
+            codes = client.run(client.end([described.transaction], transaction_version, commit=True))
+            code = codes[described.transaction]
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{name} has ended in another way in the meantime")
             output.line(f"committed {name}")
@@ -233,7 +234,7 @@ def _show_standing(name: str, topic: str, state: Standing, version: int) -> None
     else:
         output.line(f"The sink {name} ({topic}) of {progress.writer} has decided batch {progress.version}:")
         output.print_table(
-            ("transaction", "outcome"), [(str(each), outcome.value) for each, outcome in state.outcomes.items()]
+            ("transaction", "outcome"), [(str(ended), outcome.value) for ended, outcome in state.outcomes.items()]
         )
     if progress is not None and version < progress.version:
         output.line(
@@ -249,7 +250,7 @@ def _show_standing(name: str, topic: str, state: Standing, version: int) -> None
 
 def _places(client: CoordinatorClient, topic: str, partition: int | None) -> list[TopicPartition]:
     """The partition, or those of *topic*."""
-    numbers = [each.partition for each in client.run(client.partitions(topic))]
+    numbers = [info.partition for info in client.run(client.partitions(topic))]
     if not numbers:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
     if partition is not None and partition not in numbers:
@@ -260,16 +261,15 @@ def _places(client: CoordinatorClient, topic: str, partition: int | None) -> lis
 def _end_in_log(client: CoordinatorClient, place: TopicPartition, start_offset: int, *, commit: bool) -> None:
     _places(client, *place)
     transactions = client.run(client.leaders.open_transactions([place])).get(place, [])
-    chosen = next((each for each in transactions if each.start_offset == start_offset), None)
+    chosen = next((opened for opened in transactions if opened.start_offset == start_offset), None)
     if chosen is None:
-        begins = ", ".join(str(each.start_offset) for each in transactions) or "none"
-        raise click.ClickException(
-            f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
-        )
+        begins = ", ".join(str(opened.start_offset) for opened in transactions) or "none"
+        text = f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
+        raise click.ClickException(text)
     named = client.run(client.list_ids(producer_ids=[chosen.producer_id]))
-    described = client.run(client.describe(named)).values()
-    known = next((item for item in described if item.transaction.producer_id == chosen.producer_id), None)
-    reason = _against_commit(client, known, chosen) if commit else _against_abort(client, known, chosen)
+    descriptions = client.run(client.describe(named)).values()
+    described = next((item for item in descriptions if item.transaction.producer_id == chosen.producer_id), None)
+    reason = _against_commit(client, described, chosen) if commit else _against_abort(client, described, chosen)
     if reason is not None:
         raise click.ClickException(f"the transaction of producer id {chosen.producer_id} in {place} {reason}")
     client.run(client.leaders.write_marker(place, chosen, commit=commit))
@@ -277,19 +277,19 @@ def _end_in_log(client: CoordinatorClient, place: TopicPartition, start_offset: 
     output.line(f"{done} the transaction of producer id {chosen.producer_id} in {place}")
 
 
-def _is_committed(client: CoordinatorClient, known: TransactionDescription, opened: LogTransaction) -> bool:
-    """Whether the coordinator, or the decision of its sink, says that *opened*, of *known*, is committed."""
-    transaction = Transaction(known.transaction.transactional_id, opened.producer_id, opened.epoch)
-    if known.is_commit_of(transaction, client.transaction_version()):
+def _is_committed(client: CoordinatorClient, described: TransactionDescription, opened: LogTransaction) -> bool:
+    """Whether the coordinator, or the decision of its sink, says that *opened*, of *described*, is committed."""
+    transaction = Transaction(described.transaction.transactional_id, opened.producer_id, opened.epoch)
+    if described.is_commit_of(transaction, client.transaction_version()):
         return True
     return transaction in _decided(client, transaction.transactional_id)
 
 
-def _against_end(client: CoordinatorClient, each: TransactionDescription) -> str:
-    """Why the transaction *each* must not be aborted; empty if nothing speaks against it."""
-    name = each.transaction.transactional_id
+def _against_end(client: CoordinatorClient, described: TransactionDescription) -> str:
+    """Why the transaction *described* must not be aborted; empty if nothing speaks against it."""
+    name = described.transaction.transactional_id
     try:
-        if not each.is_repair and each.transaction not in _decided(client, name):
+        if not described.is_repair and described.transaction not in _decided(client, name):
             return ""
     except ProgressError as error:
         return f"{name}: {error}"
@@ -300,26 +300,28 @@ def _against_end(client: CoordinatorClient, each: TransactionDescription) -> str
 
 
 def _against_commit(
-    client: CoordinatorClient, known: TransactionDescription | None, opened: LogTransaction
+    client: CoordinatorClient, described: TransactionDescription | None, opened: LogTransaction
 ) -> str | None:
     """Why the *opened* transaction must not be committed; None if its commit is proven."""
-    if known is None:
+    if described is None:
         return "is unknown to every coordinator: nothing proves that it was committed. --abort-at aborts it."
-    if known.is_ongoing:
-        return f"is still open for its coordinator: use 'kafkalite txn commit {known.transaction.transactional_id}'."
-    if not _is_committed(client, known, opened):
+    if described.is_ongoing:
         return (
-            f"has epoch {opened.epoch}, and its coordinator says that {known.transaction} is {known.state}: that does "
-            "not prove that it was committed. --abort-at aborts it."
+            f"is still open for its coordinator: use 'kafkalite txn commit {described.transaction.transactional_id}'."
+        )
+    if not _is_committed(client, described, opened):
+        return (
+            f"has epoch {opened.epoch}, and its coordinator says that {described.transaction} is {described.state}: "
+            "that does not prove that it was committed. --abort-at aborts it."
         )
     return None
 
 
 def _against_abort(
-    client: CoordinatorClient, known: TransactionDescription | None, opened: LogTransaction
+    client: CoordinatorClient, described: TransactionDescription | None, opened: LogTransaction
 ) -> str | None:
     """Why the *opened* transaction must not be aborted; None if nothing speaks against it."""
-    if known is not None and _is_committed(client, known, opened):
+    if described is not None and _is_committed(client, described, opened):
         return "was committed by its coordinator, and an abort would lose its rows: use --commit-at."
     return None
 
@@ -347,16 +349,16 @@ def _described(client: CoordinatorClient, names: Sequence[str]) -> list[Transact
     return [descriptions[name] for name in names]
 
 
-def _document(each: TransactionDescription) -> dict[str, Any]:
+def _document(described: TransactionDescription) -> dict[str, Any]:
     return {
-        "transactional_id": each.transaction.transactional_id,
-        "state": each.state,
-        "producer_id": each.transaction.producer_id,
-        "epoch": each.transaction.epoch,
+        "transactional_id": described.transaction.transactional_id,
+        "state": described.state,
+        "producer_id": described.transaction.producer_id,
+        "epoch": described.transaction.epoch,
         # KIP-939: the transaction waits for somebody to end it.
-        "timeout_ms": "none" if each.timeout_ms == NO_TIMEOUT_MS else each.timeout_ms,
-        "age": _age(each.started_ms) if each.is_ongoing else "none",
-        "partitions": [str(place) for place in sorted(each.partitions)],
+        "timeout_ms": "none" if described.timeout_ms == NO_TIMEOUT_MS else described.timeout_ms,
+        "age": _age(described.started_ms) if described.is_ongoing else "none",
+        "partitions": [str(partition) for partition in sorted(described.partitions)],
     }
 
 
