@@ -197,3 +197,9 @@ def field(
     if isinstance(type, Primitive):
         return dataclasses.field(default=type.default, metadata=metadata)
     return dataclasses.field(default_factory=list if isinstance(type, Array) else type, metadata=metadata)
+
+
+class Throttled(Struct):
+    """Base class of responses that have begun with the throttle time since their first version."""
+
+    throttle_time_ms: int = field(INT32, "0+")

@@ -46,10 +46,9 @@ class AclCreationResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-class CreateAclsResponse(s.Struct, versions="1-3", flexible="2+"):
+class CreateAclsResponse(s.Throttled, versions="1-3", flexible="2+"):
     """A result for each ACL, in the order of the request."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     results: list[AclCreationResult] = s.field(s.Array(AclCreationResult), "0+")
 
 
@@ -85,10 +84,9 @@ class DescribeAclsResource(s.Struct):
     acls: list[AclDescription] = s.field(s.Array(AclDescription), "0+")
 
 
-class DescribeAclsResponse(s.Struct, versions="1-3", flexible="2+"):
+class DescribeAclsResponse(s.Throttled, versions="1-3", flexible="2+"):
     """The ACLs that match, by resource pattern."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     resources: list[DescribeAclsResource] = s.field(s.Array(DescribeAclsResource), "0+")
@@ -124,10 +122,9 @@ class DeleteAclsFilterResult(s.Struct):
     matching_acls: list[DeleteAclsMatchingAcl] = s.field(s.Array(DeleteAclsMatchingAcl), "0+")
 
 
-class DeleteAclsResponse(s.Struct, versions="1-3", flexible="2+"):
+class DeleteAclsResponse(s.Throttled, versions="1-3", flexible="2+"):
     """A result for each filter, in the order of the request."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     filter_results: list[DeleteAclsFilterResult] = s.field(s.Array(DeleteAclsFilterResult), "0+")
 
 

@@ -27,10 +27,9 @@ class DescribeClusterBroker(s.Struct):
     is_fenced: bool = s.field(s.BOOL, "2+")
 
 
-class DescribeClusterResponse(s.Struct, versions="0-2", flexible="0+"):
+class DescribeClusterResponse(s.Throttled, versions="0-2", flexible="0+"):
     """The cluster as one broker sees it."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
     endpoint_type: int = s.field(s.INT8, "1+", default=1)

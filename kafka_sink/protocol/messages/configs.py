@@ -34,8 +34,7 @@ class AlterConfigsResourceResponse(s.Struct):
     resource_name: str = s.field(s.STRING, "0+")
 
 
-class AlterConfigsResponse(s.Struct, versions="0-2", flexible="2+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class AlterConfigsResponse(s.Throttled, versions="0-2", flexible="2+"):
     responses: list[AlterConfigsResourceResponse] = s.field(s.Array(AlterConfigsResourceResponse), "0+")
 
 
@@ -62,8 +61,7 @@ class IncrementalAlterConfigsRequest(s.RequestBody["IncrementalAlterConfigsRespo
     validate_only: bool = s.field(s.BOOL, "0+")
 
 
-class IncrementalAlterConfigsResponse(s.Struct, versions="0-1", flexible="1+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class IncrementalAlterConfigsResponse(s.Throttled, versions="0-1", flexible="1+"):
     responses: list[AlterConfigsResourceResponse] = s.field(s.Array(AlterConfigsResourceResponse), "0+")
 
 
@@ -111,10 +109,9 @@ class DescribeConfigsResult(s.Struct):
     configs: list[DescribeConfigsResourceResult] = s.field(s.Array(DescribeConfigsResourceResult), "0+")
 
 
-class DescribeConfigsResponse(s.Struct, versions="1-4", flexible="4+"):
+class DescribeConfigsResponse(s.Throttled, versions="1-4", flexible="4+"):
     """The settings of every resource."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     results: list[DescribeConfigsResult] = s.field(s.Array(DescribeConfigsResult), "0+")
 
 
@@ -130,9 +127,8 @@ class ConfigResource(s.Struct):
     resource_type: int = s.field(s.INT8, "1+", default=16, ignorable=True)
 
 
-class ListConfigResourcesResponse(s.Struct, versions="0-1", flexible="0+"):
+class ListConfigResourcesResponse(s.Throttled, versions="0-1", flexible="0+"):
     """The names, by kind."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     config_resources: list[ConfigResource] = s.field(s.Array(ConfigResource), "0+")

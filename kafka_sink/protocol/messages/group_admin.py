@@ -116,8 +116,7 @@ class DescribedConsumerGroup(s.Struct):
     authorized_operations: int = s.field(s.INT32, "0+", default=NO_AUTHORIZED_OPERATIONS)
 
 
-class ConsumerGroupDescribeResponse(s.Struct, versions="0-1", flexible="0+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class ConsumerGroupDescribeResponse(s.Throttled, versions="0-1", flexible="0+"):
     groups: list[DescribedConsumerGroup] = s.field(s.Array(DescribedConsumerGroup), "0+")
 
 
@@ -133,6 +132,5 @@ class DeletableGroupResult(s.Struct):
     error_code: int = s.field(s.INT16, "0+")
 
 
-class DeleteGroupsResponse(s.Struct, versions="0-2", flexible="2+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class DeleteGroupsResponse(s.Throttled, versions="0-2", flexible="2+"):
     results: list[DeletableGroupResult] = s.field(s.Array(DeletableGroupResult), "0+")

@@ -169,10 +169,9 @@ class Assignment(s.Struct):
     topic_partitions: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
 
 
-class ConsumerGroupHeartbeatResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
+class ConsumerGroupHeartbeatResponse(s.Throttled, versions=_VERSIONS, flexible=_FLEXIBLE):
     """The member's epoch, and its assignment if that has changed."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
     member_id: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")

@@ -88,8 +88,7 @@ class TxnOffsetCommitRequest(s.RequestBody["TxnOffsetCommitResponse"], versions=
     topics: list[TxnOffsetCommitRequestTopic] = s.field(s.Array(TxnOffsetCommitRequestTopic), "0+")
 
 
-class TxnOffsetCommitResponse(s.Struct, versions="0-5", flexible="3+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class TxnOffsetCommitResponse(s.Throttled, versions="0-5", flexible="3+"):
     topics: list[TopicOutcome] = s.field(s.Array(TopicOutcome), "0+")
 
 

@@ -125,6 +125,5 @@ class DeleteRecordsTopicResult(s.Struct):
     partitions: list[DeleteRecordsPartitionResult] = s.field(s.Array(DeleteRecordsPartitionResult), "0+")
 
 
-class DeleteRecordsResponse(s.Struct, versions="0-2", flexible="2+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class DeleteRecordsResponse(s.Throttled, versions="0-2", flexible="2+"):
     topics: list[DeleteRecordsTopicResult] = s.field(s.Array(DeleteRecordsTopicResult), "0+")

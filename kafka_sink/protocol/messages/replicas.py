@@ -39,10 +39,9 @@ class ReassignableTopicResponse(s.Struct):
     partitions: list[ReassignablePartitionResponse] = s.field(s.Array(ReassignablePartitionResponse), "0+")
 
 
-class AlterPartitionReassignmentsResponse(s.Struct, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsResponse(s.Throttled, versions="0-1", flexible="0+"):
     """The outcome for every partition; what is accepted may still be under way."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     allow_replication_factor_change: bool = s.field(s.BOOL, "1+", default=True, ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
@@ -79,10 +78,9 @@ class OngoingTopicReassignment(s.Struct):
     partitions: list[OngoingPartitionReassignment] = s.field(s.Array(OngoingPartitionReassignment), "0+")
 
 
-class ListPartitionReassignmentsResponse(s.Struct, versions="0", flexible="0+"):
+class ListPartitionReassignmentsResponse(s.Throttled, versions="0", flexible="0+"):
     """The partitions with a reassignment under way; those without one are left out."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     topics: list[OngoingTopicReassignment] = s.field(s.Array(OngoingTopicReassignment), "0+")
@@ -113,8 +111,7 @@ class ReplicaElectionResult(s.Struct):
     partition_result: list[PartitionResult] = s.field(s.Array(PartitionResult), "0+")
 
 
-class ElectLeadersResponse(s.Struct, versions="0-2", flexible="2+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class ElectLeadersResponse(s.Throttled, versions="0-2", flexible="2+"):
     error_code: int = s.field(s.INT16, "1+")
     replica_election_results: list[ReplicaElectionResult] = s.field(s.Array(ReplicaElectionResult), "0+")
 
@@ -153,9 +150,8 @@ class DescribeLogDirsResult(s.Struct):
     is_cordoned: bool = s.field(s.BOOL, "5+", ignorable=True)
 
 
-class DescribeLogDirsResponse(s.Struct, versions="1-5", flexible="2+"):
+class DescribeLogDirsResponse(s.Throttled, versions="1-5", flexible="2+"):
     """The directories of the broker that was asked."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "3+", ignorable=True)
     results: list[DescribeLogDirsResult] = s.field(s.Array(DescribeLogDirsResult), "0+")

@@ -101,8 +101,7 @@ class CreatePartitionsTopicResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
 
 
-class CreatePartitionsResponse(s.Struct, versions="0-3", flexible="2+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class CreatePartitionsResponse(s.Throttled, versions="0-3", flexible="2+"):
     results: list[CreatePartitionsTopicResult] = s.field(s.Array(CreatePartitionsTopicResult), "0+")
 
 

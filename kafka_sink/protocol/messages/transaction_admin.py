@@ -40,8 +40,7 @@ class TopicResponse(s.Struct):
     partitions: list[PartitionResponse] = s.field(s.Array(PartitionResponse), "0+")
 
 
-class DescribeProducersResponse(s.Struct, versions="0", flexible="0+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class DescribeProducersResponse(s.Throttled, versions="0", flexible="0+"):
     topics: list[TopicResponse] = s.field(s.Array(TopicResponse), "0+")
 
 
@@ -63,10 +62,9 @@ class ListedTransaction(s.Struct):
     transaction_state: str = s.field(s.STRING, "0+")
 
 
-class ListTransactionsResponse(s.Struct, versions="0-2", flexible="0+"):
+class ListTransactionsResponse(s.Throttled, versions="0-2", flexible="0+"):
     """The transactions that the filters select, and states in the filters that do not exist."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     unknown_state_filters: list[str] = s.field(s.Array(s.STRING), "0+")
     transaction_states: list[ListedTransaction] = s.field(s.Array(ListedTransaction), "0+")
@@ -97,10 +95,9 @@ class TransactionState(s.Struct):
     topics: list[TopicData] = s.field(s.Array(TopicData), "0+")
 
 
-class DescribeTransactionsResponse(s.Struct, versions="0", flexible="0+"):
+class DescribeTransactionsResponse(s.Throttled, versions="0", flexible="0+"):
     """One state for each id that was asked for."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     transaction_states: list[TransactionState] = s.field(s.Array(TransactionState), "0+")
 
 

@@ -86,10 +86,9 @@ class AddPartitionsToTxnResult(s.Struct):
     topic_results: list[AddPartitionsToTxnTopicResult] = s.field(s.Array(AddPartitionsToTxnTopicResult), "4+")
 
 
-class AddPartitionsToTxnResponse(s.Struct, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnResponse(s.Throttled, versions="0-5", flexible="3+"):
     """The outcomes, by transaction from version 4 on. If one partition is refused, none is added."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "4+", ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = s.field(s.Array(AddPartitionsToTxnResult), "4+")
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = s.field(
@@ -111,10 +110,9 @@ class AddOffsetsToTxnRequest(s.RequestBody["AddOffsetsToTxnResponse"], versions=
     group_id: str = s.field(s.STRING, "0+")
 
 
-class AddOffsetsToTxnResponse(s.Struct, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnResponse(s.Throttled, versions="0-4", flexible="3+"):
     """Whether it did."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
 
 
@@ -132,10 +130,9 @@ class EndTxnRequest(s.RequestBody["EndTxnResponse"], versions="0-5", flexible="3
     committed: bool = s.field(s.BOOL, "0+")
 
 
-class EndTxnResponse(s.Struct, versions="0-5", flexible="3+"):
+class EndTxnResponse(s.Throttled, versions="0-5", flexible="3+"):
     """No error: the outcome is decided for good, though readers may still have to wait for the markers."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     producer_id: int = s.field(s.INT64, "5+", default=-1, ignorable=True)
     producer_epoch: int = s.field(s.INT16, "5+", default=-1, ignorable=True)

@@ -38,8 +38,7 @@ class AlterUserScramCredentialsResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-class AlterUserScramCredentialsResponse(s.Struct, versions="0", flexible="0+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class AlterUserScramCredentialsResponse(s.Throttled, versions="0", flexible="0+"):
     results: list[AlterUserScramCredentialsResult] = s.field(s.Array(AlterUserScramCredentialsResult), "0+")
 
 
@@ -70,10 +69,9 @@ class DescribeUserScramCredentialsResult(s.Struct):
     credential_infos: list[CredentialInfo] = s.field(s.Array(CredentialInfo), "0+")
 
 
-class DescribeUserScramCredentialsResponse(s.Struct, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsResponse(s.Throttled, versions="0", flexible="0+"):
     """The mechanisms of every user; *error_code* concerns the whole request."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     results: list[DescribeUserScramCredentialsResult] = s.field(s.Array(DescribeUserScramCredentialsResult), "0+")
@@ -114,8 +112,7 @@ class AlteredEntry(s.Struct):
     entity: list[EntityData] = s.field(s.Array(EntityData), "0+")
 
 
-class AlterClientQuotasResponse(s.Struct, versions="0-1", flexible="1+"):
-    throttle_time_ms: int = s.field(s.INT32, "0+")
+class AlterClientQuotasResponse(s.Throttled, versions="0-1", flexible="1+"):
     entries: list[AlteredEntry] = s.field(s.Array(AlteredEntry), "0+")
 
 
@@ -149,10 +146,9 @@ class DescribedEntry(s.Struct):
     values: list[ValueData] = s.field(s.Array(ValueData), "0+")
 
 
-class DescribeClientQuotasResponse(s.Struct, versions="0-1", flexible="1+"):
+class DescribeClientQuotasResponse(s.Throttled, versions="0-1", flexible="1+"):
     """*entries* is null if the request failed."""
 
-    throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     entries: list[DescribedEntry] | None = s.field(s.Array(DescribedEntry), "0+", nullable="0+")
