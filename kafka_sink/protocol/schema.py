@@ -203,3 +203,10 @@ class Throttled(Struct):
     """Base class of responses that have begun with the throttle time since their first version."""
 
     throttle_time_ms: int = field(INT32, "0+")
+
+
+class Outcome(Struct):
+    """Base class of structs that begin with an error and its text, null without one."""
+
+    error_code: int = field(INT16, "0+")
+    error_message: str | None = field(STRING, "0+", nullable="0+")

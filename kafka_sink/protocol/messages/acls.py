@@ -41,9 +41,8 @@ class CreateAclsRequest(s.RequestBody["CreateAclsResponse"], versions="1-3", fle
     creations: list[AclCreation] = s.field(s.Array(AclCreation), "0+")
 
 
-class AclCreationResult(s.Struct):
-    error_code: int = s.field(s.INT16, "0+")
-    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+class AclCreationResult(s.Outcome):
+    """Whether an ACL was created."""
 
 
 class CreateAclsResponse(s.Throttled, versions="1-3", flexible="2+"):
@@ -102,11 +101,9 @@ class DeleteAclsRequest(s.RequestBody["DeleteAclsResponse"], versions="1-3", fle
     filters: list[DeleteAclsFilter] = s.field(s.Array(DeleteAclsFilter), "0+")
 
 
-class DeleteAclsMatchingAcl(s.Struct):
+class DeleteAclsMatchingAcl(s.Outcome):
     """An ACL that was deleted, or could not be."""
 
-    error_code: int = s.field(s.INT16, "0+")
-    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
     pattern_type: int = s.field(s.INT8, "1+", default=3)
@@ -116,9 +113,7 @@ class DeleteAclsMatchingAcl(s.Struct):
     permission_type: int = s.field(s.INT8, "0+")
 
 
-class DeleteAclsFilterResult(s.Struct):
-    error_code: int = s.field(s.INT16, "0+")
-    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+class DeleteAclsFilterResult(s.Outcome):
     matching_acls: list[DeleteAclsMatchingAcl] = s.field(s.Array(DeleteAclsMatchingAcl), "0+")
 
 

@@ -27,9 +27,7 @@ class AlterConfigsRequest(s.RequestBody["AlterConfigsResponse"], versions="0-2",
     validate_only: bool = s.field(s.BOOL, "0+")
 
 
-class AlterConfigsResourceResponse(s.Struct):
-    error_code: int = s.field(s.INT16, "0+")
-    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+class AlterConfigsResourceResponse(s.Outcome):
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
 
@@ -101,9 +99,7 @@ class DescribeConfigsResourceResult(s.Struct):
     documentation: str | None = s.field(s.STRING, "3+", nullable="0+", ignorable=True)
 
 
-class DescribeConfigsResult(s.Struct):
-    error_code: int = s.field(s.INT16, "0+")
-    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+class DescribeConfigsResult(s.Outcome):
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
     configs: list[DescribeConfigsResourceResult] = s.field(s.Array(DescribeConfigsResourceResult), "0+")

@@ -75,10 +75,8 @@ class SaslAuthenticateRequest(s.RequestBody["SaslAuthenticateResponse"], version
     auth_bytes: bytes = s.field(s.BYTES, "0+")
 
 
-class SaslAuthenticateResponse(s.Struct, versions="0-2", flexible="2+"):
+class SaslAuthenticateResponse(s.Outcome, versions="0-2", flexible="2+"):
     """The server's token; *session_lifetime_ms* is when to authenticate again, 0 never (KIP-368)."""
 
-    error_code: int = s.field(s.INT16, "0+")
-    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     auth_bytes: bytes = s.field(s.BYTES, "0+")
     session_lifetime_ms: int = s.field(s.INT64, "1+", default=0, ignorable=True)

@@ -106,9 +106,7 @@ class AlterClientQuotasRequest(s.RequestBody["AlterClientQuotasResponse"], versi
     validate_only: bool = s.field(s.BOOL, "0+")
 
 
-class AlteredEntry(s.Struct):
-    error_code: int = s.field(s.INT16, "0+")
-    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+class AlteredEntry(s.Outcome):
     entity: list[EntityData] = s.field(s.Array(EntityData), "0+")
 
 
