@@ -190,7 +190,7 @@ def test_the_page_marks_the_ways_that_are_run() -> None:
     ways = {
         "mTLS": ("mtls",),
         "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512": PASSWORDS,
-        "OAUTHBEARER with a function of yours": ("function",),
+        "OAUTHBEARER with your own function": ("function",),
         "OAUTHBEARER with client credentials": ("oauth",),
         "… with an assertion instead of a secret": ("assertion",),
         "… with an assertion alone (`jwt-bearer`)": ("bearer",),

@@ -183,7 +183,7 @@ PAGE: Final[dict[str, tuple[str, ...]]] = {
 
 #: Of docs/security.md, which test_security_page.py runs besides.
 RECIPES: Final[dict[str, tuple[str, ...]]] = {
-    "does not search the value for further references": (
+    "does not resolve references within the replaced text": (
         "unit/common/test_references.py::test_a_reference_stands_for_what_it_does_in_java",
     ),
     "by default all three, and none if it is empty": (
@@ -206,10 +206,10 @@ RECIPES: Final[dict[str, tuple[str, ...]]] = {
     "for `sasl.login.retry.backoff.max.ms`": (
         "integration/test_token_endpoint.py::test_passing_trouble_is_tried_again",
     ),
-    "After a failure the client waits 10 s": (
+    "If all retries fail, the client starts the next login after 10 s": (
         "unit/http/test_token_login.py::test_wrong_secret_is_asked_once_in_ten_seconds",
     ),
-    "`http://` is only accepted for this machine, redirects are not followed": (
+    "`http://` is only accepted for localhost, redirects are not followed": (
         "integration/test_token_endpoint.py::test_plain_http_is_for_this_machine",
         "integration/test_token_endpoint.py::test_refusal_names_reason_and_todo_not_the_secret",
     ),
