@@ -24,7 +24,8 @@ _MOST_BYTES: Final = 100 * 2**20
 def offered_by(service: str) -> dict[ApiKey, tuple[int, int]]:
     """The first and last version of each API that *service* offers."""
     ranges: Mapping[str, Sequence[int] | None] = HOSTED[service]["offered"]
-    found = {ApiKey[name]: versions for name, versions in ranges.items()}
+    # Those without a message of ours are asked by nobody.
+    found = {ApiKey[name]: versions for name, versions in ranges.items() if name in ApiKey.__members__}
     return {key: (oldest, newest) for key, versions in found.items() for oldest, newest in [versions or _ours(key)]}
 
 
