@@ -392,9 +392,7 @@ class SinkDriver:
         leaders, searched = self.client.leaders, logs
         try:
             partitions = await leaders.partitions_of(self._topics)
-            ends = await leaders.end_offsets(
-                [partition.topic_partition for partition in partitions], stable=False, hasty=True
-            )
+            ends = await leaders.end_offsets([info.topic_partition for info in partitions], stable=False, hasty=True)
             opened = await leaders.open_before(ends, hasty=True)
             if opened:
                 await self._end_writers(opened, transaction_version)
@@ -428,9 +426,7 @@ class SinkDriver:
 def logs_of(partitions: Iterable[PartitionInfo]) -> frozenset[Log]:
     """The logs of *partitions* that have a leader; nothing can be searched in others."""
     return frozenset(
-        Log(partition.topic_partition, partition.leader, partition.leader_epoch)
-        for partition in partitions
-        if partition.leader is not None
+        Log(info.topic_partition, info.leader, info.leader_epoch) for info in partitions if info.leader is not None
     )
 
 
@@ -451,9 +447,4 @@ def unproven(group: str, what: str, rows: OpenRows) -> LostEndError:
 
 
 def _of_producer(opened: Mapping[TopicPartition, Collection[LogTransaction]], producer_id: int) -> OpenRows:
-    return {
-        partition: txn
-        for partition, transactions in opened.items()
-        for txn in transactions
-        if txn.producer_id == producer_id
-    }
+    return {partition: txn for partition, txns in opened.items() for txn in txns if txn.producer_id == producer_id}
