@@ -282,6 +282,7 @@ class _DataFrameWrite:
         require_kept_blocks(self.df.sparkSession)
         with_copies = speculates(self.df.sparkSession)
         sink, of_writing = AtomicSink(driver_of(spec, once)), spec.placed()
+        placed: list[DataFrame] = []
         last: list[TaskOutcome] = []
         written_ms: int | None = None
 
@@ -297,15 +298,11 @@ class _DataFrameWrite:
                     # If it were raised, Spark would retry the task and report only the last attempt.
                     return TaskOutcome(failure=error)
 
-            placed: DataFrame | None = None
             try:
-                placed = self._by_partition()
-                last = self._outcomes(placed, task, with_copies=with_copies)
+                placed.append(self._by_partition())
+                last = self._outcomes(placed[-1], task, with_copies=with_copies)
             except Exception as error:
                 raise of_attempt(error) from error
-            finally:
-                if placed is not None:
-                    remove_checkpoint(placed)
             written_ms = SYSTEM_CLOCK.monotonic_ms()
             check_bad_rows(last, spec)
             course.is_deciding = True
@@ -314,8 +311,13 @@ class _DataFrameWrite:
                 for outcome in last
             ]
 
-        outcome = sink.write(version, writer, self.numbers, write_rows, attempts=_ATTEMPTS, offsets=self.offsets)
-        commit_ms = 0 if written_ms is None else SYSTEM_CLOCK.monotonic_ms() - written_ms
+        try:
+            outcome = sink.write(version, writer, self.numbers, write_rows, attempts=_ATTEMPTS, offsets=self.offsets)
+            commit_ms = 0 if written_ms is None else SYSTEM_CLOCK.monotonic_ms() - written_ms
+        finally:
+            # Not before the commit, which the round trips to the JVM would delay.
+            for rows in placed:
+                remove_checkpoint(rows)
         summary = replace(summary, outcomes=last, attempts=outcome.attempts, commit_ms=commit_ms)
         return summary if outcome.skipped is None else summary.skipped(outcome.skipped)
 
