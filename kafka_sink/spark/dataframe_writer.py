@@ -16,28 +16,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pyspark.sql import functions as f
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import ConfigError, KafkaError, SinkWriteError
+from kafka_sink.common.errors import CancelledWriteError, ConfigError, KafkaError, SinkWriteError
 from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, RowRange
+from kafka_sink.exactly_once.model import IN_ORDER, NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, RowRange
 from kafka_sink.exactly_once.protocols import AtomicSink
 from kafka_sink.exactly_once.transactions import FENCED
 from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
+from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, shuffle_tasks, speculates, until_first_failure
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, of_rows, prepared
-from kafka_sink.spark.driver.jobs import (
-    Interrupts,
-    WriteCourse,
-    as_spark_reads,
-    of_attempt,
-    reported,
-    require_kept_blocks,
-    run_stoppable,
-    shuffle_tasks,
-    speculates,
-    too_late,
-    until_first_failure,
-)
+from kafka_sink.spark.driver.job_failures import as_spark_reads, is_cancelled, of_attempt, reported, summary_of
+from kafka_sink.spark.driver.jobs import Interrupts, run_stoppable, too_late
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.write_report import (
     APPLICATION,
@@ -180,6 +170,52 @@ def foreach_batch(
 def _reaches_brokers(df: DataFrame, options: SinkOptions) -> bool:
     """False for the process of a Spark Connect client that writes at least once, which need not reach the brokers."""
     return options.spec.exactly_once is not None or classic_context(df.sparkSession) is not None
+
+
+@dataclass
+class WriteCourse:
+    """A write to *topic* (None: rows name theirs) of *version* (None: at least once), which an application numbers
+    unless *is_of_query*. Tasks that have ended have added their rows to *counted*. *is_deciding* from the moment when
+    the batch may be committed."""
+
+    topic: str | None
+    version: int | None
+    counted: Accumulator[int] | None
+    is_of_query: bool
+    is_deciding: bool = False
+
+    def what_stays(self) -> str:
+        """The rows that an end at this moment leaves in the topic, and the remedy, in one sentence."""
+        if self.version is None:
+            ended = "" if self.counted is None else f"{self.counted.value:,} rows of tasks that had ended and "
+            topics = "their topics" if self.topic is None else f"topic {self.topic}"
+            return (
+                f"{ended}the rows of other tasks that were acknowledged before stay in {topics}, and a repeated write "
+                "writes them again"
+            )
+        if not self.is_deciding:
+            again = "write it again" if self.is_of_query else IN_ORDER
+            return f"no row of version {self.version} became visible; {again}"
+        again = "write it again, which writes it once" if self.is_of_query else IN_ORDER
+        return f"version {self.version} was about to be committed and is in Kafka as a whole or not at all; {again}"
+
+    def stopped(self) -> str:
+        """The meaning of an interrupt at this moment."""
+        return f"the write was stopped: {self.what_stays()}"
+
+    def ended_by(self, error: BaseException) -> BaseException:
+        """*error* with what stays, or the error to raise in its place if the Spark job was cancelled."""
+        if isinstance(error, Exception) and is_cancelled(error):
+            return CancelledWriteError(f"the write was cancelled ({summary_of(error)}): {self.what_stays()}")
+        if isinstance(error, KafkaError):
+            if self.version is not None and not self.is_of_query:
+                error.add_note(f"kafkalite: if version {self.version} is not committed, {IN_ORDER}")
+            return error
+        if error.args:
+            error.add_note(f"kafkalite: {self.what_stays()}")
+        else:
+            error.args = (self.stopped(),)
+        return error
 
 
 @dataclass(frozen=True)

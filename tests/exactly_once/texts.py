@@ -23,6 +23,8 @@ _MODULES: Final = (
         for name in (
             "dataframe_writer.py",
             "data_source.py",
+            "driver/atomic_jobs.py",
+            "driver/job_failures.py",
             "driver/jobs.py",
             "driver/write_report.py",
             "task/transactional_task.py",

@@ -25,7 +25,7 @@ from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.reports.chart import chart_of
 from kafka_sink.reports.writes import SinkProgress, StreamFigures, read_writes, recent_rows_per_s, with_before
-from kafka_sink.spark.driver.jobs import reported
+from kafka_sink.spark.driver.job_failures import reported
 from kafka_sink.spark.driver.lineage import file_name
 from tests.hostile.servers import EvilHttp, shared_server
 

@@ -116,7 +116,7 @@ EXCEPTED: Final = {
             "cli.commands.verify",
             "common.requirements",
             "spark.check",
-            "spark.driver.jobs",
+            "spark.driver.atomic_jobs",
             "spark.driver.lineage",
             "spark.write_spec",
             "spark.streaming.checkpoint",

@@ -14,8 +14,8 @@ from kafka_sink.common.errors import ConfigError, SinkWriteError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import AttemptError, Plan
 from kafka_sink.exactly_once.transactions import Transaction
-from kafka_sink.spark.driver import jobs
-from kafka_sink.spark.driver.jobs import require_kept_blocks, speculates, until_first_failure
+from kafka_sink.spark.driver import atomic_jobs
+from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, speculates, until_first_failure
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import transactional_task
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
@@ -49,7 +49,7 @@ class Context:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "EVERY_S", 0.001)
+    monkeypatch.setattr(atomic_jobs, "EVERY_S", 0.001)
 
 
 @pytest.mark.behaviour("Exactly once: atomic", "With speculation, a task that has failed ends the attempt at once")

@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from kafka_sink.common.errors import ConfigError, ErrorCode, KafkaTimeoutError
 from kafka_sink.errors import CancelledWriteError, SinkWriteError
 from kafka_sink.exactly_once.model import AttemptError, FencedError
-from kafka_sink.spark.driver.jobs import WriteCourse, as_spark_reads, is_cancelled, of_attempt, summary_of
+from kafka_sink.spark.dataframe_writer import WriteCourse
+from kafka_sink.spark.driver.job_failures import as_spark_reads, is_cancelled, of_attempt, summary_of
 from tests.support.cases import with_each
 
 PY4J = "An error occurred while calling o63.collectToPython.\n: "
