@@ -17,7 +17,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Final
 
@@ -151,33 +151,18 @@ def _last_batch(query: StreamingQuery) -> int | None:
 
 @contextmanager
 def _signals_to(stop: Stop) -> Iterator[None]:
-    previous = {number: signal.signal(number, stop.on_signal) for number in _SIGNALS}
-    try:
-        with _jvm_signals_to(stop):
-            yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _jvm_signals_to(stop: Stop) -> Iterator[None]:
-    """No effect with Spark Connect, where no JVM belongs to this program."""
+    """The signals go to *stop*; also those of the JVM, which does not belong to this program with Spark Connect."""
     jvm = jvm_with_callbacks()
-    if jvm is None:
+    with ExitStack() as previous:
+        for number in _SIGNALS:
+            previous.callback(signal.signal, number, signal.signal(number, stop.on_signal))
+        of_jvm = {} if jvm is None else dict.fromkeys(_SIGNALS, JvmHandler(stop))
+        if jvm is not None and _is_in_foreground():
+            of_jvm[signal.SIGINT] = jvm.sun.misc.SignalHandler.SIG_IGN
+        for number, handler in of_jvm.items():
+            java_signal = jvm.sun.misc.Signal(number.name.removeprefix("SIG"))
+            previous.callback(jvm.sun.misc.Signal.handle, java_signal, jvm.sun.misc.Signal.handle(java_signal, handler))
         yield
-        return
-    handlers: dict[signal.Signals, Any] = dict.fromkeys(_SIGNALS, JvmHandler(stop))
-    if _is_in_foreground():
-        handlers[signal.SIGINT] = jvm.sun.misc.SignalHandler.SIG_IGN
-    previous = {
-        number: jvm.sun.misc.Signal.handle(_jvm_signal(jvm, number), handler) for number, handler in handlers.items()
-    }
-    try:
-        yield
-    finally:
-        for number, before in previous.items():
-            jvm.sun.misc.Signal.handle(_jvm_signal(jvm, number), before)
 
 
 def _is_in_foreground() -> bool:
@@ -192,7 +177,3 @@ def _is_in_foreground() -> bool:
         return False
     finally:
         os.close(terminal)
-
-
-def _jvm_signal(jvm: Any, number: signal.Signals) -> Any:
-    return jvm.sun.misc.Signal(number.name.removeprefix("SIG"))
