@@ -1,9 +1,8 @@
 """The errors of kafkalite in those of Spark: one line tells programs what failed, and :func:`cause_of` reads it.
 
 An exception of a task, and of the driver's data source, reaches the program as the text of its trace, among the traces
-of Java. The line of a task is a note, the last line of its trace (:func:`told`). That of the driver stands between the
-class and the sentence, with which the text ends (:func:`in_text`). The sentence is one line as well: no text of a
-broker, a row or a topic can begin a line there.
+of Java. The line is a note, the last line of that trace (:func:`told`). The sentence before it is one line as well: no
+text of a broker, a row or a topic can begin a line there.
 """
 
 from __future__ import annotations
@@ -54,10 +53,8 @@ _ATTRIBUTES: Final[Mapping[str, type]] = {
 _BEGINS: Final = "kafkalite failure: "
 #: A name of a topic has at most 249 characters, and what a row names as one may have any number.
 _LONGEST: Final = 400
-#: The last lines of a trace: class, attributes of an error of the driver, sentence, attributes of one of a task.
-_RAISED: Final = re.compile(
-    rf"^kafka_sink\.errors\.(\w+Error): (?:{_BEGINS}(.*)\n)?(.*)$(?:\n{_BEGINS}(.*)$)?", re.MULTILINE
-)
+#: The last lines of a trace: class and sentence, attributes.
+_RAISED: Final = re.compile(rf"^kafka_sink\.errors\.(\w+Error): (.*)$(?:\n{_BEGINS}(.*)$)?", re.MULTILINE)
 
 
 def of_task(error: BaseException, text: str, topic: str | None = None, partition: int | None = None) -> SinkWriteError:
@@ -90,14 +87,11 @@ def of_task(error: BaseException, text: str, topic: str | None = None, partition
 
 
 def told(failure: E) -> E:
-    """*failure*, which a task raises, with its text in one line and the line for programs behind it."""
-    failure.args = (_in_one_line(failure),)
-    failure.add_note(_BEGINS + json.dumps(attributes_of(failure)))
+    """*failure*, which reaches the program as text, in one line and with the line for programs behind it."""
+    failure.args = (printable(" ".join(str(failure).split("\n"))),)
+    if attributes := attributes_of(failure):
+        failure.add_note(_BEGINS + json.dumps(attributes))
     return failure
-
-
-def _in_one_line(error: KafkaError) -> str:
-    return printable(" ".join(str(error).split("\n")))
 
 
 def attributes_of(error: KafkaError) -> dict[str, Any]:
@@ -137,7 +131,7 @@ def short(function: Callable[P, T], *, is_text: bool = False) -> Callable[P, T]:
     """*function*, called on the driver by a program, whose errors have no frames of kafkalite before their sentence:
     notebooks show them. The trace is in the log, at level DEBUG.
 
-    :param is_text: the program gets the text of errors alone, which then has their attributes.
+    :param is_text: the program gets the text of errors alone, which then has the line for programs.
     """
 
     @functools.wraps(function)
@@ -146,12 +140,7 @@ def short(function: Callable[P, T], *, is_text: bool = False) -> Callable[P, T]:
             return function(*arguments, **named)
         except KafkaError as error:
             _log.debug("%s has failed", function.__qualname__, exc_info=True)
-            if is_text:
-                sentence, attributes = _in_one_line(error), attributes_of(error)
-                if attributes or sentence.startswith(_BEGINS):
-                    sentence = f"{_BEGINS}{json.dumps(attributes)}\n{sentence}"
-                error.args = (sentence,)
-            raise error.with_traceback(None) from None
+            raise (told(error) if is_text else error).with_traceback(None) from None
 
     return called
 
@@ -176,9 +165,9 @@ def cause_of(error: BaseException) -> KafkaError | None:
         # Py4J asks the JVM for the text, which may have ended.
         return None
     matches = [match.groups() for match in _RAISED.finditer(text)]
-    for kind, of_driver, sentence, of_task in reversed(matches):
+    for kind, sentence, attributes in reversed(matches):
         # The traces of other errors, of which it is the cause or which Spark repeats, stand around it.
         with suppress(ValueError, TypeError, KeyError):
-            if (attributes := of_driver or of_task) is not None:
+            if attributes is not None:
                 return error_of(kind, sentence, parsed_json(attributes))
-    return error_of(matches[-1][0], matches[-1][2]) if matches else None
+    return error_of(*matches[-1][:2]) if matches else None
