@@ -451,14 +451,18 @@ def test_write_of_a_version_writes_once_and_returns_a_report(query: Query, atomi
     assert query.found() == Counter(b"%d" % row for row in range(1000))
 
 
+def kept_rows(query: Query) -> set[int]:
+    """The RDDs that Spark keeps, which PySpark has no public way to ask for."""
+    context: Any = query.spark.sparkContext._jsc
+    return set(context.getPersistentRDDs())
+
+
 @pytest.mark.behaviour("Streams and foreachBatch", "Spark keeps no rows of an atomic write after its end")
 @pytest.mark.way(ways.ATOMIC)
 def test_spark_keeps_no_rows_of_an_atomic_write(query: Query) -> None:
-    # PySpark has no public way to ask which blocks Spark keeps.
-    context: Any = query.spark.sparkContext._jsc
-    kept = set(context.getPersistentRDDs())
+    before = kept_rows(query)
     write(keyed(query), options=query.options, app_id=query.topic, version=0)
-    assert set(context.getPersistentRDDs()) <= kept
+    assert kept_rows(query) <= before
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "Keys of an atomic write go where Kafka's Java client sends them")
@@ -477,16 +481,37 @@ def test_keys_of_an_atomic_write_go_where_java_sends_them(query: Query) -> None:
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "An atomic write whose task fails leaves nothing")
+@pytest.mark.behaviour("Streams and foreachBatch", "Spark keeps no rows of an atomic write after its end")
 @pytest.mark.way(ways.ATOMIC)
 def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
     frame = query.spark.range(100, numPartitions=2).select(
         f.when(f.col("id") < 99, f.col("id").cast("string")).otherwise(f.lit("x" * 3_000_000)).alias("value")
     )
+    before = kept_rows(query)
     with pytest.raises(
         UnwritableRowsError, match=r"batch 0 was not committed: row 62 of this task .*max\.message\.bytes"
     ):
         write(frame, options=query.options, app_id=query.topic, version=0)
     assert query.found() == Counter()
+    assert kept_rows(query) <= before
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "What another attempt may cure is tried again")
+@pytest.mark.way(ways.ATOMIC)
+def test_failed_shuffle_of_an_atomic_write_is_tried_again(query: Query) -> None:
+    crashed = query.folder / "crashed"
+
+    def crashing_once(batches: Iterator[Any]) -> Iterator[Any]:
+        if not crashed.exists():
+            crashed.touch()
+            os._exit(1)
+        yield from batches
+
+    # Before the tasks write: a session with the master local[2] has one attempt at each task.
+    frame = keyed(query).mapInArrow(crashing_once, "key string, value string")
+    report = write(frame, options=query.options, app_id=query.topic, version=0)
+    assert (report.decision, report.rows, report.attempts) == ("written", 1000, 2)
+    assert query.found() == Counter(b"%d" % row for row in range(1000))
 
 
 @pytest.mark.behaviour(
