@@ -125,14 +125,12 @@ _REFUSALS: Final = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _log: Final = ContextLogger(__name__, "")
-_DESCRIBE: Final = AclOperation.DESCRIBE
-_DESCRIBE_CONFIGS: Final = AclOperation.DESCRIBE_CONFIGS
 #: Operation → operations that imply it if they are allowed; a DENY implies nothing.
 _IMPLIED_BY: Final = {
-    _DESCRIBE: frozenset(
-        {_DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALL}
+    AclOperation.DESCRIBE: frozenset(AclOperation[name] for name in words("DESCRIBE READ WRITE DELETE ALTER ALL")),
+    AclOperation.DESCRIBE_CONFIGS: frozenset(
+        AclOperation[name] for name in words("DESCRIBE_CONFIGS ALTER_CONFIGS ALL")
     ),
-    _DESCRIBE_CONFIGS: frozenset({_DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}),
 }
 #: Any topic will do: with this name only super users and a default of ALLOW are asked for.
 _NO_NAME: Final = "hardcode"

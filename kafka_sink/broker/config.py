@@ -87,63 +87,6 @@ def _principals(text: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class BrokerSecurityConfig(SslConfig):
-    """Options of listeners whose protocol is not PLAINTEXT (apache/kafka ``BrokerSecurityConfigs``)."""
-
-    ssl_client_auth: str = STRING(
-        "none",
-        "whether clients of TLS listeners must present a certificate that the truststore verifies",
-        one_of("none", "requested", "required"),
-    )
-    sasl_enabled_mechanisms: tuple[str, ...] = LIST(
-        (),
-        "SASL mechanisms that clients of SASL_… listeners may use (Kafka: GSSAPI); OAUTHBEARER accepts unsecured "
-        "tokens, as Kafka does by default, so it is for tests only",
-        Validator(_SERVED_NAMES, lambda names: set(names) <= set(SERVED)),
-    )
-    sasl_jaas_config: str = STRING(
-        "",
-        'users and passwords for PLAIN and SCRAM, as in Kafka: …PlainLoginModule required user_alice="…" '
-        'user_bob="…"; for SCRAM only salted keys are kept (Kafka: listener.name.NAME.plain.sasl.jaas.config)',
-        sensitive=True,
-    )
-    sasl_server_max_receive_size: int = INT(
-        524_288, "maximum size of a request before the client has authenticated, bytes", between(1, INT32_MAX)
-    )
-    connections_max_reauth_ms: int = INT(
-        0,
-        "time after which clients must re-authenticate, or their connection is closed, ms; 0 = never (KIP-368)",
-        between(0, INT32_MAX),
-    )
-    connection_failed_authentication_delay_ms: int = INT(
-        100,
-        "how long the response to a failed authentication is delayed before the connection is closed, ms (KIP-306)",
-        between(0, 10_000),
-    )
-    authorizer_class_name: str = STRING(
-        "",
-        f"{AUTHORIZER} enforces ACLs on every listener; by default everybody may do everything",
-        Validator(f"{AUTHORIZER}, or nothing", lambda name: name in ("", AUTHORIZER)),
-    )
-    super_users: str = STRING(
-        "",
-        "principals that may do everything whatever the ACLs say, separated by semicolons: User:admin;User:ANONYMOUS; "
-        "only with authorizer.class.name",
-        Validator(
-            "User:name, and semicolons between several", lambda text: all(":" in name for name in _principals(text))
-        ),
-    )
-    allow_everyone_if_no_acl_found: bool = BOOLEAN(
-        False, "whether everybody may use a resource for which there is no ACL; only with authorizer.class.name"
-    )
-
-    @property
-    def super_user_names(self) -> frozenset[str]:
-        """The principals in ``super.users``."""
-        return _principals(self.super_users)
-
-
-@dataclass(frozen=True)
 class NodeConfig(Options):
     """All options except those for security."""
 
@@ -376,5 +319,58 @@ class NodeConfig(Options):
 
 
 @dataclass(frozen=True)
-class BrokerConfig(BrokerSecurityConfig, NodeConfig):
-    """Options of every node of a cluster."""
+class BrokerConfig(SslConfig, NodeConfig):
+    """Options of every node of a cluster, with those of listeners whose protocol is not PLAINTEXT (apache/kafka
+    ``BrokerSecurityConfigs``)."""
+
+    ssl_client_auth: str = STRING(
+        "none",
+        "whether clients of TLS listeners must present a certificate that the truststore verifies",
+        one_of("none", "requested", "required"),
+    )
+    sasl_enabled_mechanisms: tuple[str, ...] = LIST(
+        (),
+        "SASL mechanisms that clients of SASL_… listeners may use (Kafka: GSSAPI); OAUTHBEARER accepts unsecured "
+        "tokens, as Kafka does by default, so it is for tests only",
+        Validator(_SERVED_NAMES, lambda names: set(names) <= set(SERVED)),
+    )
+    sasl_jaas_config: str = STRING(
+        "",
+        'users and passwords for PLAIN and SCRAM, as in Kafka: …PlainLoginModule required user_alice="…" '
+        'user_bob="…"; for SCRAM only salted keys are kept (Kafka: listener.name.NAME.plain.sasl.jaas.config)',
+        sensitive=True,
+    )
+    sasl_server_max_receive_size: int = INT(
+        524_288, "maximum size of a request before the client has authenticated, bytes", between(1, INT32_MAX)
+    )
+    connections_max_reauth_ms: int = INT(
+        0,
+        "time after which clients must re-authenticate, or their connection is closed, ms; 0 = never (KIP-368)",
+        between(0, INT32_MAX),
+    )
+    connection_failed_authentication_delay_ms: int = INT(
+        100,
+        "how long the response to a failed authentication is delayed before the connection is closed, ms (KIP-306)",
+        between(0, 10_000),
+    )
+    authorizer_class_name: str = STRING(
+        "",
+        f"{AUTHORIZER} enforces ACLs on every listener; by default everybody may do everything",
+        Validator(f"{AUTHORIZER}, or nothing", lambda name: name in ("", AUTHORIZER)),
+    )
+    super_users: str = STRING(
+        "",
+        "principals that may do everything whatever the ACLs say, separated by semicolons: User:admin;User:ANONYMOUS; "
+        "only with authorizer.class.name",
+        Validator(
+            "User:name, and semicolons between several", lambda text: all(":" in name for name in _principals(text))
+        ),
+    )
+    allow_everyone_if_no_acl_found: bool = BOOLEAN(
+        False, "whether everybody may use a resource for which there is no ACL; only with authorizer.class.name"
+    )
+
+    @property
+    def super_user_names(self) -> frozenset[str]:
+        """The principals in ``super.users``."""
+        return _principals(self.super_users)

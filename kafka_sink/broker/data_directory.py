@@ -50,11 +50,13 @@ class FileLock:
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> FileLock:
-        return self
 
-    def __exit__(self, *raised: object) -> None:
-        self.release()
+def hold(path: Path, owner: str) -> FileLock:
+    """Lock *path*. :raises OSError: if another *owner* has locked it; the text names the directory."""
+    try:
+        return FileLock(path)
+    except BlockingIOError:
+        raise OSError(f"data directory {path.parent} is in use by another {owner}") from None
 
 
 _PREFIX: Final = "kafkalite-"
@@ -88,5 +90,5 @@ def _remove_left_over(directory: Path) -> None:
         except (BlockingIOError, FileNotFoundError, PermissionError):
             # In use, being removed by another start, or owned by another user.
             continue
-        with lock:
-            shutil.rmtree(mark.parent, ignore_errors=True)
+        shutil.rmtree(mark.parent, ignore_errors=True)
+        lock.release()

@@ -80,45 +80,28 @@ class Timer:
 class DelayedOperation:
     """*finish* runs once: when a check finds *satisfied* true, or on timeout."""
 
-    __slots__ = ("_completed", "_finish", "_lock", "_satisfied", "keys")
+    __slots__ = ("_lock", "_work", "keys")
 
     def __init__(self, satisfied: Callable[[], bool], finish: Callable[[], None]) -> None:
         #: The keys under which the purgatory watches it; set by the purgatory.
         self.keys: Collection[TopicPartition] = ()
-        self._satisfied = satisfied
-        self._finish = finish
         self._lock: Final = threading.Lock()
-        self._completed = False
-
-    @property
-    def completed(self) -> bool:
-        return self._completed
+        # None once it is complete: the timer keeps the operation until its deadline, and must not keep an answered
+        # request in memory.
+        self._work: tuple[Callable[[], bool], Callable[[], None]] | None = (satisfied, finish)
 
     def try_complete(self) -> bool:
         """Finish if the condition is satisfied; returns whether the operation is complete."""
-        if self._completed:
-            return True
-        return self._satisfied() and self.force_complete()
+        work = self._work
+        return work is None or (work[0]() and self.force_complete())
 
     def force_complete(self) -> bool:
         """Finish in any case; returns True, because the operation is complete."""
         with self._lock:
-            if self._completed:
-                return True
-            self._completed = True
-            finish = self._finish
-            # The timer keeps the operation until its deadline; it must not keep an answered request in memory.
-            self._satisfied, self._finish = _over, _nothing
-        finish()
+            work, self._work = self._work, None
+        if work is not None:
+            work[1]()
         return True
-
-
-def _over() -> bool:
-    return True
-
-
-def _nothing() -> None:
-    """Replaces *finish* of a complete operation."""
 
 
 class DelayedOperationPurgatory:

@@ -19,12 +19,13 @@ from typing import Final
 
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.topic_state import NO_LEADER
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
-from kafka_sink.broker.data_directory import FileLock, TemporaryDirectory
+from kafka_sink.broker.data_directory import TemporaryDirectory, hold
 from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.handlers import features
@@ -35,10 +36,10 @@ from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
-from kafka_sink.broker.network.listener_security import missing_protection, security_protocols, users_of
+from kafka_sink.broker.network.listener_security import missing_protection, users_of
 from kafka_sink.broker.network.quotas import CONSUMER_RATE, PRODUCER_RATE, ClientQuota, ResponseBudget
 from kafka_sink.broker.network.request_channel import HandlerPool, RequestChannel
-from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
+from kafka_sink.broker.network.socket_server import SocketServer, refuse_unknown_listeners
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ConfigError, error_for
 from kafka_sink.common.files import make_own_directory
@@ -64,8 +65,8 @@ class BrokerServer:
         self._number = number
         config, clock = context.config, context.clock
         name = f"broker-{context.node_id}"
-        selectors = kselector_factory(config, endpoints, context.users, clock, partial(features.answer, context))
-        self.server = SocketServer(name, config, endpoints, clock, selectors)
+        answer_versions = partial(features.answer, context)
+        self.server = SocketServer(name, config, endpoints, context.users, clock, answer_versions)
         self._pools = [self._pool(f"{name}-handler", self.server.data_plane_request_channel, config.num_io_threads)]
         if self.server.control_plane_request_channel is not None:
             self._pools.append(self._pool(f"{name}-control-handler", self.server.control_plane_request_channel, 1))
@@ -89,9 +90,8 @@ class BrokerServer:
         :raises OSError: if an address is in use.
         """
         self.server.bind()
-        protocols = security_protocols(self._context.config, [item.listener_name for item in self._endpoints])
         for item in self.bound_endpoints():
-            self._warn_if_exposed(item, protocols[item.listener_name])
+            self._warn_if_exposed(item, self.server.security.protocols[item.listener_name])
         return {item.listener_name: self._reachable(item.listener_name) for item in self._endpoints}
 
     def bound_endpoints(self) -> list[EndPoint]:
@@ -177,48 +177,60 @@ class RunningCluster:
         self._config = config
         self._clock = clock
         self._node_ids = tuple(node_ids)
-        self._faults = faults
-        windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
-        self.producer_quota = ClientQuota(*windows)
-        self.consumer_quota = ClientQuota(*windows)
-        self._response_budget = ResponseBudget(config.queued_max_response_bytes)
         self._timer = Timer(clock)
         self._purgatory = DelayedOperationPurgatory(self._timer)
         self._brokers: dict[int, BrokerServer] = {}
         self._bound: dict[int, list[EndPoint]] = {}
-        with ExitStack() as undo:
-            self._open(filesystem, data_dir, undo)
+        with ExitStack() as steps:
+            self._open(filesystem, data_dir, faults, steps)
             self._start()
-            undo.pop_all()
+            self._steps_of_stop = steps.pop_all()
 
-    def _open(self, filesystem: FileSystem, data_dir: Path | None, undo: ExitStack) -> None:
-        """Open everything on the disk, and create the coordinators. If a later step fails, *undo* closes it."""
+    def _open(self, filesystem: FileSystem, data_dir: Path | None, faults: Faults, steps: ExitStack) -> None:
+        """Open everything on the disk, and create the coordinators; *steps* close it, the last one first."""
         config, clock = self._config, self._clock
-        self._temporary = TemporaryDirectory() if data_dir is None else None
-        if self._temporary is not None:
-            undo.callback(self._temporary.remove)
-        directory = data_dir if self._temporary is None else self._temporary.path
-        assert directory is not None
+        directory = data_dir
+        if directory is None:
+            temporary = TemporaryDirectory()
+            steps.callback(temporary.remove)
+            directory = temporary.path
         make_own_directory(directory)
         filesystem.make_directories(directory)
-        self._directory_lock = _hold(directory)
-        undo.callback(self._directory_lock.release)
+        steps.callback(hold(directory / ".lock", "broker process").release)
         self.state = ClusterState(directory, filesystem, config, self._node_ids)
         self.logs = LogManager(directory / "logs", filesystem, clock)
-        self._users = users_of(config, lambda: self.state.image.scram_users)
-        self._authorizer = Authorizer(config, lambda: self.state.image.acls)
-        undo.callback(self.logs.abandon)
+        # Temporary data need not be flushed.
+        steps.callback(self.logs.abandon if data_dir is None else self.logs.close)
+        steps.callback(self.logs.stop_housekeeping)
         self.logs.open_existing(self._log_config)
-        flush_writes = config.log_flush_interval_messages == 1
-        self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes)
-        undo.callback(self._coordinators.close)
-        self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state)
-        self._markers = TransactionMarkers(
-            self.state, self.logs, self._groups.complete_transaction, clock, self._purgatory.check
+        coordinators = CoordinatorStore(directory, flush_writes=config.log_flush_interval_messages == 1)
+        steps.callback(coordinators.close)
+        steps.callback(self._timer.stop)
+        self._groups = GroupCoordinator(config, coordinators, clock, self._timer, self.state)
+        complete_transaction = self._groups.complete_transaction
+        markers = TransactionMarkers(self.state, self.logs, complete_transaction, clock, self._purgatory.check)
+        store, allocate = TransactionStore(coordinators), self.state.allocate_producer_id
+        windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
+        self._context = BrokerContext(
+            # Each node has a copy with its own id.
+            node_id=NO_LEADER,
+            config=config,
+            cluster=self.state,
+            logs=self.logs,
+            purgatory=self._purgatory,
+            timer=self._timer,
+            clock=clock,
+            producer_quota=ClientQuota(*windows),
+            consumer_quota=ClientQuota(*windows),
+            response_budget=ResponseBudget(config.queued_max_response_bytes),
+            groups=self._groups,
+            transactions=TransactionCoordinator(config, store, markers, allocate, clock, self._timer),
+            markers=markers,
+            faults=faults,
+            authorizer=Authorizer(config, lambda: self.state.image.acls),
+            users=users_of(config, lambda: self.state.image.scram_users),
+            versions=served_versions(config),
         )
-        transactions = TransactionStore(self._coordinators)
-        allocate = self.state.allocate_producer_id
-        self._transactions = TransactionCoordinator(config, transactions, self._markers, allocate, clock, self._timer)
 
     def _log_config(self, partition: TopicPartition) -> LogConfig | None:
         topic = self.state.topic(partition.topic)
@@ -233,7 +245,7 @@ class RunningCluster:
         self._follow_quotas()
         self.state.subscribe(LogChanges(self.state, self.logs, self._purgatory).apply)
         self._groups.start()
-        self._transactions.start()
+        self._context.transactions.start()
         self._timer.start("broker-timer")
         check_ms, flush_ms = self._config.log_retention_check_interval_ms, self._config.log_flush_scheduler_interval_ms
         self.logs.start_housekeeping("broker-housekeeping", check_ms, flush_ms)
@@ -241,8 +253,8 @@ class RunningCluster:
 
     def _follow_quotas(self) -> None:
         """Apply the quotas of the cluster's image."""
-        for quota, name in ((self.producer_quota, PRODUCER_RATE), (self.consumer_quota, CONSUMER_RATE)):
-            quotas = self.state.image.quotas
+        context, quotas = self._context, self.state.image.quotas
+        for quota, name in ((context.producer_quota, PRODUCER_RATE), (context.consumer_quota, CONSUMER_RATE)):
             quota.follow({entity: values[name] for entity, values in quotas.items() if name in values})
 
     def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
@@ -250,7 +262,7 @@ class RunningCluster:
         reachable = {}
         for node_id, endpoints in nodes.items():
             number = self._node_ids.index(node_id)
-            broker = BrokerServer(self._context(node_id), endpoints, number)
+            broker = BrokerServer(replace(self._context, node_id=node_id), endpoints, number)
             self._brokers[node_id] = broker
             try:
                 reachable[node_id] = broker.bind()
@@ -262,27 +274,6 @@ class RunningCluster:
         self.state.nodes_up(reachable)
         for node_id in nodes:
             self._brokers[node_id].serve()
-
-    def _context(self, node_id: int) -> BrokerContext:
-        return BrokerContext(
-            node_id=node_id,
-            config=self._config,
-            cluster=self.state,
-            logs=self.logs,
-            purgatory=self._purgatory,
-            timer=self._timer,
-            clock=self._clock,
-            producer_quota=self.producer_quota,
-            consumer_quota=self.consumer_quota,
-            response_budget=self._response_budget,
-            groups=self._groups,
-            transactions=self._transactions,
-            markers=self._markers,
-            faults=self._faults,
-            authorizer=self._authorizer,
-            users=self._users,
-            versions=served_versions(self._config),
-        )
 
     def metrics(self) -> list[Metric]:
         figures = [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
@@ -301,7 +292,7 @@ class RunningCluster:
 
     def delete_topic(self, name: str) -> None:
         """:raises ApiError: if it does not exist, or cannot be deleted."""
-        outcome = delete_with_records(self.state, self.logs, self._purgatory, self._groups, [name])[name]
+        outcome = delete_with_records(self._context, [name])[name]
         if isinstance(outcome, ApiError):
             raise error_for(outcome.code, str(outcome))
 
@@ -321,16 +312,7 @@ class RunningCluster:
 
         If a step fails, all others are executed nevertheless. :raises OSError: if some data could not be written.
         """
-        with ExitStack() as steps:
-            # The steps are executed in reverse order.
-            if self._temporary is not None:
-                steps.callback(self._temporary.remove)
-            steps.callback(self._directory_lock.release)
-            # Temporary data need not be flushed.
-            steps.callback(self.logs.close if self._temporary is None else self.logs.abandon)
-            steps.callback(self.logs.stop_housekeeping)
-            steps.callback(self._coordinators.close)
-            steps.callback(self._timer.stop)
+        with self._steps_of_stop as steps:
             for broker in self._brokers.values():
                 steps.callback(broker.stop)
 
@@ -362,10 +344,3 @@ class LogChanges:
             for partition, state_before, state in states:
                 if state != state_before:
                     self._purgatory.check(partition)
-
-
-def _hold(directory: Path) -> FileLock:
-    try:
-        return FileLock(directory / ".lock")
-    except BlockingIOError:
-        raise OSError(f"data directory {directory} is in use by another broker process") from None

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
-from kafka_sink.cli.values.json_records import bytes_from_json
+from kafka_sink.cli.values.json_records import bytes_from_json, json_object
 from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.formats.column_format import JSON
@@ -199,20 +199,20 @@ class Verdict:
 
 
 def compare(expected: Fingerprint, written: Fingerprint) -> Verdict:
-    known, counts = np.unique(expected.records, return_counts=True)
+    records, counts = np.unique(expected.records, return_counts=True)
     actual, actual_counts = np.unique(written.records, return_counts=True)
-    there = _counts_of(known, actual, actual_counts)
-    wanted = _counts_of(actual, known, counts)
+    there = _counts_of(records, actual, actual_counts)
+    wanted = _counts_of(actual, records, counts)
     missing = np.maximum(counts - there, 0)
     surplus = np.maximum(actual_counts - wanted, 0)
     keys = np.unique(expected.keys[expected.keys != _NO_KEY])
     wrong = np.union1d(
-        expected.keys[np.isin(expected.records, known[missing > 0])],
+        expected.keys[np.isin(expected.records, records[missing > 0])],
         written.keys[np.isin(written.records, actual[surplus > 0])],
     )
     judged = np.setdiff1d(keys, wrong, assume_unique=True)
     several = _in_several_partitions(written, judged)
-    rows = np.flatnonzero(np.isin(expected.records, known[missing > 0])) if missing.any() else np.empty(0, np.int64)
+    rows = np.flatnonzero(np.isin(expected.records, records[missing > 0])) if missing.any() else np.empty(0, np.int64)
     return Verdict(
         expected=len(expected),
         written=len(written),
@@ -231,8 +231,8 @@ def _counts_of(hashes: Hashes, others: Hashes, counts: NDArray[np.int64]) -> NDA
     """How often each of *hashes* occurs in *others*; both are sorted and without repetitions."""
     if not len(others):
         return np.zeros(len(hashes), np.int64)
-    places: Any = np.minimum(np.searchsorted(others, hashes), len(others) - 1)
-    return np.where(others[places] == hashes, counts[places], 0)
+    indexes: Any = np.minimum(np.searchsorted(others, hashes), len(others) - 1)
+    return np.where(others[indexes] == hashes, counts[indexes], 0)
 
 
 def _by_key(side: Fingerprint, keys: Hashes) -> tuple[Hashes, Hashes, NDArray[np.int16]]:
@@ -304,7 +304,7 @@ class ExpectedRows:
             for line in lines:
                 if not line.strip():
                     continue
-                row = _object(line)
+                row = json_object(line, "one JSON object in each line")
                 names.update(dict.fromkeys(row))
                 yield self.keys.of_cell(row.get(self.key or _KEY)), self.values.of_cell(row.get(self.value))
         if names:
@@ -341,16 +341,6 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise ConfigError(f"--against {path}: the folder contains no files")
     return files
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise SerializationError(f"not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise SerializationError("expected one JSON object in each line")
-    return row
 
 
 def _cells(column: pa.Array, name: str, comparable: Comparable) -> Iterable[bytes | None]:

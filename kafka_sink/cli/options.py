@@ -188,7 +188,12 @@ def registry(command: C) -> C:
     @functools.wraps(command)
     def with_registry(*, registry_url: str | None, properties: dict[str, str], **arguments: Any) -> Any:
         own = {name: value for name, value in properties.items() if is_of_registry(name)}
-        _warn_of_secrets(own)
+        if secrets := registry_secrets(own):
+            _log.warning(
+                "the value of %s is a secret; keep it in a file of --command-config, or set a reference such as "
+                "${file:/path:key}",
+                ", ".join(secrets),
+            )
         if registry_url is not None:
             own[URL] = registry_url
         others = {name: value for name, value in properties.items() if name not in own}
@@ -210,12 +215,3 @@ def client_of(properties: dict[str, str], **limits: Any) -> RegistryClient | Non
     """
     config, tls = registry_configs(properties)
     return RegistryClient(config, tls, **limits) if config.urls else None
-
-
-def _warn_of_secrets(properties: dict[str, str]) -> None:
-    if secrets := registry_secrets(properties):
-        _log.warning(
-            "the value of %s is a secret; keep it in a file of --command-config, or set a reference such as "
-            "${file:/path:key}",
-            ", ".join(secrets),
-        )

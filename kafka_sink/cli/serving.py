@@ -1,17 +1,17 @@
 """What commands share that run until a signal: its handler, metrics at an address for Prometheus, and metrics in a
 file.
 
-The main thread waits for the signal. The server of metrics (:mod:`kafka_sink.http.local_server`) and the writer of
-the file have threads of their own. The file is replaced atomically, so it is never read incompletely; an error of
-writing it is logged and has no other effect.
+The main thread waits for the signal, and meanwhile writes the file; the server of metrics
+(:mod:`kafka_sink.http.local_server`) has threads of its own. The file is replaced atomically, so it is never read
+incompletely; an error of writing it is logged and has no other effect.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +20,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from kafka_sink.common.clock import Clock
 from kafka_sink.common.files import replace_text
 from kafka_sink.common.metrics import Metric
-from kafka_sink.common.threads import start_thread
 
 INTERVAL_MS: Final = 10_000
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -31,46 +29,19 @@ C = TypeVar("C", bound=Callable[..., Any])
 _log = logging.getLogger("kafka_sink.cli")
 
 
-class MetricsFile:
-    """Writes the result of *render* to *path* every :data:`INTERVAL_MS`, and once more at the end; without *path*
-    nothing is written."""
+def write_metrics_until(stopped: Callable[[int], bool], path: Path, render: Callable[[], str]) -> None:
+    """Write the result of *render* to *path* every :data:`INTERVAL_MS`, and once more at the end.
 
-    def __init__(self, path: Path | None, render: Callable[[], str], clock: Clock) -> None:
-        self._path = path
-        self._render = render
-        self._clock = clock
-        self._changed = threading.Condition()
-        self._ending = False
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> MetricsFile:
-        if self._path is not None:
-            self._thread = start_thread("metrics-file", self._run)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        with self._changed:
-            self._ending = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        ending = False
-        while not ending:
-            with self._changed:
-                if not self._ending:
-                    self._clock.wait(self._changed, INTERVAL_MS)
-                ending = self._ending
-            self._write()
-
-    def _write(self) -> None:
-        assert self._path is not None
-        text = self._render()
+    :param stopped: waits for the end, at most so many ms; returns whether it has come.
+    """
+    is_over = False
+    while not is_over:
+        is_over = stopped(INTERVAL_MS)
+        text = render()
         try:
-            replace_text(self._path, text)
+            replace_text(path, text)
         except OSError as error:
-            _log.warning("cannot write metrics to %s: %s", self._path, error)
+            _log.warning("cannot write metrics to %s: %s", path, error)
 
 
 class StopSignals:
@@ -82,10 +53,9 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         self._received = 0
-        self._reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        self._writer = writer
-        self._previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        self._previous_fd = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         self._previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
         return self
 
@@ -96,9 +66,11 @@ class StopSignals:
         os.close(self._writer)
         os.close(self._reader)
 
-    def wait(self) -> None:
-        """Return once a stop signal has arrived."""
-        os.read(self._reader, 1)
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait for a stop signal, at most *timeout_ms*; returns whether one has arrived."""
+        arrival = select.poll()
+        arrival.register(self._reader, select.POLLIN)
+        return bool(arrival.poll(timeout_ms)) and bool(os.read(self._reader, 1))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._received += 1

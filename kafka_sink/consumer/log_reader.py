@@ -11,6 +11,7 @@ import heapq
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Final, Self
 
@@ -123,14 +124,11 @@ def newest_records(
     :raises UnknownTopicOrPartitionError: if the topic does not exist.
     :raises ApiError: if no broker answered in time.
     """
-
-    def begin(reader: LogReader, looking: Looking) -> Iterator[ConsumedRecord]:
-        return reader.read_newest(topic, count, looking)
-
+    begin = partial(LogReader.read_newest, topic=topic, count=count)
     newest: list[tuple[int, int, int, ConsumedRecord]] = []
     with within(limits.timeout_ms, clock):
         for record in _read(properties, topic, begin, limits, clock):
-            heapq.heappush(newest, (*_place(record), record))
+            heapq.heappush(newest, (*_order(record), record))
             if len(newest) > count:
                 heapq.heappop(newest)
     return [entry[-1] for entry in sorted(newest, key=lambda entry: entry[:3])]
@@ -147,23 +145,20 @@ def records_from(
 ) -> list[ConsumedRecord]:
     """The first *count* records of *topic* from *start* on that are *wanted*, in the order of their timestamps; else as
     :func:`newest_records`."""
-
-    def begin(reader: LogReader, looking: Looking) -> Iterator[ConsumedRecord]:
-        return reader.read(topic, start=start, looking=looking, marks_transactions=True)
-
+    begin = partial(LogReader.read, topic=topic, start=start, marks_transactions=True)
     with within(limits.timeout_ms, clock):
         records = islice(filter(wanted, _read(properties, topic, begin, limits, clock)), count)
-        return sorted(records, key=_place)
+        return sorted(records, key=_order)
 
 
-def _place(record: ConsumedRecord) -> tuple[int, int, int]:
+def _order(record: ConsumedRecord) -> tuple[int, int, int]:
     return record.timestamp, record.offset, record.partition
 
 
 def _read(
     properties: Mapping[str, Any],
     topic: str,
-    begin: Callable[[LogReader, Looking], Iterator[ConsumedRecord]],
+    begin: Callable[..., Iterator[ConsumedRecord]],
     limits: PeekLimits,
     clock: Clock,
 ) -> Iterator[ConsumedRecord]:
@@ -183,7 +178,7 @@ def _read(
     try:
         with LogReader({**common_config.known_to(ConsumerConfig, properties), **bounds}) as reader:
             looking = Looking(check, max(limits.max_bytes, _FETCH_BYTES))
-            for record in begin(reader, looking):
+            for record in begin(reader, looking=looking):
                 size += _size(record)
                 yield record
                 if size >= limits.max_bytes:

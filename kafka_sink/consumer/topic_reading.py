@@ -49,59 +49,6 @@ class Requester(Protocol):
         """Wait for *duration_ms* while the network is polled."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLeader:
-    """A partition's leader and its leader epoch, −1 if the cluster does not return it."""
-
-    node: Node
-    epoch: int
-
-
-class TopicLeaders:
-    """The leaders of *topic*; empty until :meth:`refresh`."""
-
-    def __init__(self, client: Requester, topic: str) -> None:
-        self.topic = topic
-        self.topic_id = ZERO_UUID
-        #: The numbers of all partitions, including those without a leader.
-        self.partitions: tuple[int, ...] = ()
-        #: Without partitions that have no leader.
-        self.of: dict[int, PartitionLeader] = {}
-        self._client = client
-
-    def refresh(self) -> None:
-        """Fetch the metadata again.
-
-        :raises UnknownTopicOrPartitionError: if the topic does not exist.
-        :raises ApiError: if this client may not read the topic, the topic was recreated in the meantime, or no broker
-            answers.
-        """
-        request = metadata.MetadataRequest(
-            topics=[metadata.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
-        )
-        response = self._client.request(None, ApiKey.METADATA, lambda version: request)
-        if not isinstance(response, metadata.MetadataResponse) or len(response.topics) != 1:
-            raise ProtocolError(f"asked for the metadata of one topic, got {response!r:.200}")
-        topic = response.topics[0]
-        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UnknownTopicOrPartitionError(f"topic {self.topic!r} does not exist")
-        if topic.error_code != ErrorCode.NONE:
-            raise error_for(topic.error_code, f"topic {self.topic!r}")
-        if self.topic_id not in (ZERO_UUID, topic.topic_id):
-            raise ApiError(
-                f"topic {self.topic} was deleted and created again while it was being read",
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-            )
-        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in response.brokers}
-        self.topic_id = topic.topic_id
-        self.partitions = tuple(sorted(partition.partition_index for partition in topic.partitions))
-        self.of = {
-            partition.partition_index: PartitionLeader(nodes[partition.leader_id], partition.leader_epoch)
-            for partition in topic.partitions
-            if partition.leader_id in nodes
-        }
-
-
 @dataclass(frozen=True)
 class FromTime:
     """A start: the first record of each partition with this timestamp (ms since 1970, UTC) or a later one; the end if
@@ -173,8 +120,12 @@ class TopicReading:
         self._clock = clock
         self._looking = looking
         self._log = ContextLogger(__name__, "")
-        self._leaders = TopicLeaders(client, topic)
         self._topic = topic
+        self._topic_id = ZERO_UUID
+        #: The numbers of all partitions, including those without a leader.
+        self._partitions: tuple[int, ...] = ()
+        #: Partition → its leader and the leader epoch, −1 if the cluster does not return it.
+        self._leaders: dict[int, tuple[Node, int]] = {}
         self._is_committed_only = config.isolation_level == READ_COMMITTED
         self._marks_transactions = marks_transactions and not self._is_committed_only
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -182,12 +133,8 @@ class TopicReading:
         self._follows_retention = False
 
     def begin(self, partitions: Collection[int] | None, start: Start, stop_at_end: bool) -> Iterator[ConsumedRecord]:
-        """Find the topic and the start and end offsets; the records are fetched by the iteration.
-
-        :raises ValueError: if *start* is not an allowed value.
-        :raises UnknownTopicOrPartitionError: if the topic or one of *partitions* does not exist.
-        :raises ApiError: if no broker answered in time.
-        """
+        """Find the topic and the start and end offsets; the records are fetched by the iteration. See
+        :meth:`LogReader.read`. :raises ValueError: if *start* is not an allowed value."""
         is_known = start in (EARLIEST, LATEST) or isinstance(start, FromTime)
         if not is_known and not (isinstance(start, int) and start >= 0):
             raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset of 0 or more, not {start!r}")
@@ -205,13 +152,10 @@ class TopicReading:
         return self._records()
 
     def begin_newest(self, count: int) -> Iterator[ConsumedRecord]:
-        """The last *count* records of each partition, and some before them; the newest offsets come first.
+        """See :meth:`LogReader.read_newest`; the newest offsets come first.
 
         Markers of transactions and records that a compaction removed have offsets, too. So the last *count* offsets are
         read, and before them ever more of those of the partitions that had fewer records.
-
-        :raises UnknownTopicOrPartitionError: if the topic does not exist.
-        :raises ApiError: if no broker answered in time.
         """
         self._find(None)
         ends = self._list_offsets(self._cursors, log_offsets.LATEST_TIMESTAMP)
@@ -248,17 +192,47 @@ class TopicReading:
     def _find_topic(self) -> None:
         # Represents the whole topic until its partitions are known.
         cursor = Cursor(TopicPartition(self._topic, -1))
-        while not self._leaders.partitions:
+        while not self._partitions:
             try:
-                self._leaders.refresh()
+                self._refresh()
             except ApiError as error:
                 if isinstance(error, UnknownTopicOrPartitionError):
                     raise
                 self._failed([cursor], error)
                 self._pause(cursor.failures)
 
+    def _refresh(self) -> None:
+        """Fetch the metadata of the topic again.
+
+        :raises UnknownTopicOrPartitionError: if the topic does not exist.
+        :raises ApiError: if this client may not read the topic, the topic was recreated in the meantime, or no broker
+            answers.
+        """
+        request = metadata.MetadataRequest(
+            topics=[metadata.MetadataRequestTopic(name=self._topic)], allow_auto_topic_creation=False
+        )
+        response = self._client.request(None, ApiKey.METADATA, lambda version: request)
+        if not isinstance(response, metadata.MetadataResponse) or len(response.topics) != 1:
+            raise ProtocolError(f"asked for the metadata of one topic, got {response!r:.200}")
+        topic = response.topics[0]
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnknownTopicOrPartitionError(f"topic {self._topic!r} does not exist")
+        if topic.error_code != ErrorCode.NONE:
+            raise error_for(topic.error_code, f"topic {self._topic!r}")
+        if self._topic_id not in (ZERO_UUID, topic.topic_id):
+            text = f"topic {self._topic} was deleted and created again while it was being read"
+            raise ApiError(text, ErrorCode.INCONSISTENT_TOPIC_ID)
+        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in response.brokers}
+        self._topic_id = topic.topic_id
+        self._partitions = tuple(sorted(partition.partition_index for partition in topic.partitions))
+        self._leaders = {
+            partition.partition_index: (nodes[partition.leader_id], partition.leader_epoch)
+            for partition in topic.partitions
+            if partition.leader_id in nodes
+        }
+
     def _chosen(self, partitions: Collection[int] | None) -> list[int]:
-        existing = self._leaders.partitions
+        existing = self._partitions
         chosen = sorted(set(existing if partitions is None else partitions))
         unknown = [str(number) for number in chosen if number not in existing]
         if unknown:
@@ -301,7 +275,7 @@ class TopicReading:
 
         response = self._ask(node, group, ApiKey.LIST_OFFSETS, build, log_offsets.ListOffsetsResponse)
         answers = [] if response is None else [part for topic in response.topics for part in topic.partitions]
-        for cursor, answer in self._match(group, answers, lambda answer: answer.partition_index):
+        for cursor, answer in self._match(group, answers):
             if self._accept(cursor, answer.error_code, "looking up an offset of"):
                 yield cursor, answer
 
@@ -337,7 +311,7 @@ class TopicReading:
                 min_bytes=config.fetch_min_bytes,
                 max_bytes=config.fetch_max_bytes,
                 isolation_level=int(self._is_committed_only or group[0].is_stable),
-                topics=[fetch.FetchTopic(topic=self._topic, topic_id=self._leaders.topic_id, partitions=partitions)],
+                topics=[fetch.FetchTopic(topic=self._topic, topic_id=self._topic_id, partitions=partitions)],
             )
 
         response = self._ask(node, group, ApiKey.FETCH, build, fetch.FetchResponse)
@@ -347,7 +321,7 @@ class TopicReading:
             self._failed(group, error_for(response.error_code, f"reading topic {self._topic} from {node}"))
             return
         answers = [part for topic in response.responses for part in topic.partitions]
-        for cursor, data in self._match(group, answers, lambda data: data.partition_index):
+        for cursor, data in self._match(group, answers):
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._on_offset_out_of_range(cursor)
             elif self._accept(cursor, data.error_code, f"reading offset {cursor.position} of"):
@@ -412,18 +386,18 @@ class TopicReading:
     def _by_leader(self, cursors: Iterable[Cursor]) -> list[tuple[Node, list[Cursor]]]:
         groups: dict[Node, list[Cursor]] = {}
         for cursor in cursors:
-            leader = self._leaders.of.get(cursor.topic_partition.partition)
+            leader = self._leaders.get(cursor.topic_partition.partition)
             if leader is None:
                 self._failed(
                     [cursor], error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{cursor.topic_partition} has no leader")
                 )
             else:
-                groups.setdefault(leader.node, []).append(cursor)
+                groups.setdefault(leader[0], []).append(cursor)
         return list(groups.items())
 
     def _epoch(self, cursor: Cursor) -> int:
-        leader = self._leaders.of.get(cursor.topic_partition.partition)
-        return -1 if leader is None else leader.epoch
+        leader = self._leaders.get(cursor.topic_partition.partition)
+        return -1 if leader is None else leader[1]
 
     def _ask(
         self,
@@ -443,11 +417,9 @@ class TopicReading:
             raise ProtocolError(f"{node} answered {api_key.name} with {type(response).__name__}")
         return response
 
-    def _match(
-        self, group: list[Cursor], answers: Iterable[A], number_of: Callable[[A], int]
-    ) -> Iterator[tuple[Cursor, A]]:
+    def _match(self, group: list[Cursor], answers: Iterable[A]) -> Iterator[tuple[Cursor, A]]:
         """Each cursor with its answer; a cursor without an answer has failed."""
-        by_number = {number_of(answer): answer for answer in answers}
+        by_number = {answer.partition_index: answer for answer in answers}
         for cursor in group:
             answer = by_number.get(cursor.topic_partition.partition)
             if answer is None:
@@ -493,7 +465,7 @@ class TopicReading:
         self._log.info("retrying: %s", failed[0].last_error)
         self._pause(failures)
         try:
-            self._leaders.refresh()
+            self._refresh()
         except ApiError as error:
             self._failed(failed, error)
 

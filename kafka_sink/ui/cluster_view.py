@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient, AdminConfig, TopicDescription
+from kafka_sink.client.blocking.admin import AdminClient, AdminConfig
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common import config as common_config
 from kafka_sink.common.bounded import known_number
@@ -34,7 +34,7 @@ from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import ProgressError
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription, sink_of_id
-from kafka_sink.ui.group_documents import group_documents
+from kafka_sink.ui.documents import group_documents, topic_documents
 
 #: Rates are those of this time; shorter ones flicker between the batches of a producer.
 _WINDOW_MS: Final = 10_000
@@ -79,33 +79,6 @@ class Rates:
                 return None
             total += (seen[-1][1] - seen[0][1]) * 1000 / (seen[-1][0] - seen[0][0])
         return total
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """A partition; offsets are None while it has no leader, *rate* (records per second) before it was seen twice."""
-
-    number: int
-    leader: int | None
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    first: int | None
-    end: int | None
-    rate: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicView:
-    """A topic. *offsets* is the number of offsets between first and end: records, and markers of transactions."""
-
-    name: str
-    offsets: int
-    rate: float | None
-    partitions: tuple[PartitionView, ...]
-
-    @property
-    def without_leader(self) -> int:
-        return sum(partition.leader is None for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +151,16 @@ class ClusterView:
         self._groups.close()
         self._transactions.close()
 
-    def topics(self) -> list[TopicView]:
-        """All topics but Kafka's internal ones, by name. :raises ApiError: if no broker answered."""
+    def topics(self) -> list[dict[str, Any]]:
+        """All topics but Kafka's internal ones, by name: ``topic_documents`` with the rates of topics and partitions
+        and the number of ``offsets`` of a topic, which markers of transactions have, too.
+
+        :raises ApiError: if no broker answered.
+        """
         return self._share("topics", lambda: self._views(self._topics.list_topics(), are_all=True))
 
-    def topic(self, name: str) -> TopicView:
-        """:raises UnknownTopicOrPartitionError: if it does not exist."""
+    def topic(self, name: str) -> dict[str, Any]:
+        """As :meth:`topics`, of one. :raises UnknownTopicOrPartitionError: if it does not exist."""
         return self._share(("topic", name), lambda: self._views([name], are_all=False)[0])
 
     def records(self, topic: str, search: RecordSearch) -> list[ConsumedRecord]:
@@ -254,43 +231,40 @@ class ClusterView:
                 self._shared[key] = answer, self._clock.monotonic_ms()
         return answer.result()
 
-    def _views(self, names: list[str], *, are_all: bool) -> list[TopicView]:
+    def _views(self, names: list[str], *, are_all: bool) -> list[dict[str, Any]]:
         try:
-            described = list(self._topics.describe_topics(names).values())
+            documents = topic_documents(self._topics, names)
         except UnknownTopicOrPartitionError:
             # One of all topics was deleted since they were listed; a topic that was asked for is missed.
             present = set(self._topics.list_topics(include_internal=True))
             if len(names) == 1:
                 raise
-            described = list(self._topics.describe_topics([name for name in names if name in present]).values())
-        led = [info.topic_partition for topic in described for info in topic.partitions if info.leader]
-        first, ends = (self._topics.offsets(led, spec, known_only=True) for spec in (EARLIEST, LATEST))
+            documents = topic_documents(self._topics, [name for name in names if name in present])
         with self._lock:
+            ends = {
+                TopicPartition(document["topic"], entry["partition"]): entry["end_offset"]
+                for document in documents
+                for entry in document["partitions"]
+                if entry["end_offset"] is not None
+            }
             self._rates.note(self._clock.monotonic_ms(), ends)
             if are_all:
                 self._rates.keep(ends)
-            return [self._view(topic, first, ends) for topic in described]
+            for document in documents:
+                self._add_rates(document)
+        return documents
 
-    def _view(
-        self, topic: TopicDescription, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> TopicView:
-        led = [info.topic_partition for info in topic.partitions if info.leader]
-        partitions = tuple(
-            PartitionView(
-                info.partition,
-                None if info.leader is None else info.leader.id,
-                tuple(node.id for node in info.replicas),
-                tuple(node.id for node in info.isr),
-                first.get(info.topic_partition),
-                ends.get(info.topic_partition),
-                self._rates.per_s([info.topic_partition]),
-            )
-            for info in topic.partitions
-        )
-        offsets = sum(
-            ends[partition] - first[partition] for partition in led if partition in ends and partition in first
-        )
-        return TopicView(topic.name, offsets, self._rates.per_s(led), partitions)
+    def _add_rates(self, document: dict[str, Any]) -> None:
+        led, offsets = [], 0
+        for entry in document["partitions"]:
+            partition = TopicPartition(document["topic"], entry["partition"])
+            entry["rate"] = self._rates.per_s([partition])
+            if entry["leader"] is not None:
+                led.append(partition)
+            if entry["end_offset"] is not None:
+                offsets += entry["end_offset"] - entry["first_offset"]
+        document["rate"], document["offsets"] = self._rates.per_s(led), offsets
+        document["without_leader"] = len(document["partitions"]) - len(led)
 
     def _decided(self, running: list[TransactionDescription]) -> set[Transaction]:
         """The transactions that the sinks of *running* have decided to commit."""
@@ -398,12 +372,12 @@ def cluster_metrics(cluster: ClusterView) -> Iterator[Metric]:
 
 def _of_topics(cluster: ClusterView) -> Iterator[Metric]:
     for topic in cluster.topics():
-        for partition in topic.partitions:
-            tags = (("topic", topic.name), ("partition", str(partition.number)))
-            yield _UNDER_REPLICATED.at(len(partition.in_sync) < len(partition.replicas), *tags)
-            if partition.first is not None and partition.end is not None:
-                yield _OLDEST_OFFSET.at(partition.first, *tags)
-                yield _CURRENT_OFFSET.at(partition.end, *tags)
+        for entry in topic["partitions"]:
+            tags = (("topic", topic["topic"]), ("partition", str(entry["partition"])))
+            yield _UNDER_REPLICATED.at(len(entry["isr"]) < len(entry["replicas"]), *tags)
+            if entry["end_offset"] is not None:
+                yield _OLDEST_OFFSET.at(entry["first_offset"], *tags)
+                yield _CURRENT_OFFSET.at(entry["end_offset"], *tags)
 
 
 def _of_groups(cluster: ClusterView) -> Iterator[Metric]:

@@ -206,7 +206,8 @@ class Pages:
 
         def values() -> Values:
             topics = self._cluster.topics()
-            return {"topics": [topic for topic in topics if part.lower() in topic.name.lower()], "count": len(topics)}
+            named = [topic for topic in topics if part.lower() in topic["topic"].lower()]
+            return {"topics": named, "count": len(topics)}
 
         return self._page("topics", values, query=part)
 

@@ -802,7 +802,7 @@ TABLE: Final = (
     ),
     Reader(
         "lines of records",
-        "cli.values.json_records:from_json_line cli.values.json_records:bytes_from_json",
+        "cli.values.json_records:json_object cli.values.json_records:bytes_from_json",
         _json_line,
         (b'{"key":"k","value":{"base64":"AAA="},"partition":1,"timestamp":5,"headers":[["a","b"]]}',),
         SerializationError,

@@ -103,7 +103,7 @@ def test_odd_groups_are_shown_beside_the_others(view: ClusterView, cluster: Embe
     values = {(metric.name, *metric.tags): metric.value for metric in cluster_metrics(view)}
     assert [value for name, value in values.items() if name[0] == "up"] == [1]
     assert sum("innocent" in str(name) for name in values) == 2
-    assert [topic.name for topic in view.topics() if not topic.name.startswith("__")] == ["t"]
+    assert [topic["topic"] for topic in view.topics() if not topic["topic"].startswith("__")] == ["t"]
 
 
 def test_odd_groups_are_described(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,7 +170,7 @@ def test_what_is_no_protobuf_names_the_record(shell: Shell) -> None:
     for payload, expected in (
         (b"plain", "it was written without a schema registry"),
         (header, "the payload has no position of a message behind the id of its schema"),
-        (header + b"\x02\x08", f"is of a message that schema {schema_id} does not have: (4,)"),
+        (header + b"\x02\x08", f"of schema {schema_id}: it is of a message that the schema does not have: (4,)"),
         (header + b"\x00\xff", f"orders-0 at offset 3: the value is not valid Protobuf of schema {schema_id}"),
     ):
         shell.send(payload)

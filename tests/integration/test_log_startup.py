@@ -50,7 +50,7 @@ def filled(directory: Path, config: LogConfig, partitions: int, batches: int, va
 def started(directory: Path, config: LogConfig) -> tuple[LogManager, float]:
     logs = LogManager(directory, OsFileSystem(), SYSTEM_CLOCK)
     begun = time.monotonic()
-    assert logs.open_existing(lambda partition: config) == 0
+    logs.open_existing(lambda partition: config)
     return logs, time.monotonic() - begun
 
 

@@ -22,7 +22,6 @@ from kafka_sink.broker.network.processor import AcceptedConnection, Processor
 from kafka_sink.broker.network.request_channel import (
     EndThrottlingResponse,
     NoOpResponse,
-    PieceResponse,
     Request,
     RequestChannel,
     SendResponse,
@@ -150,7 +149,7 @@ class Broker:
     def _send_pieces(self, request: Request, data: bytes) -> None:
         end = self.rng.randint(0, len(data))
         then = partial(self._send_pieces, request, data[end:]) if data[end:] else partial(self._end, request)
-        self.channel.send_response(PieceResponse(request, data[:end], then))
+        self.channel.send_response(SendResponse(request, [data[:end]], then, is_whole=False))
 
     def _end(self, request: Request) -> None:
         self.channel.send_response(NoOpResponse(request))

@@ -81,10 +81,6 @@ class ClusterState:
         return self._image
 
     @property
-    def cluster_id(self) -> str:
-        return self._image.cluster_id
-
-    @property
     def nodes(self) -> Mapping[int, Endpoints]:
         """Running nodes: id → listener name → advertised address."""
         return self._image.nodes

@@ -18,8 +18,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.broker.config import COMPACT, DELETE, LOG_APPEND_TIME, BrokerConfig
-from kafka_sink.broker.log.compaction import CompactionRules
 from kafka_sink.broker.log.partition_log import LogConfig
+from kafka_sink.broker.log.segments import CompactionRules
 from kafka_sink.common.config import BOOLEAN, INT, LIST, STRING, Options, at_least, keys, one_of, only, parse
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
@@ -113,8 +113,11 @@ class TopicSettings:
     log: LogConfig
 
 
-def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[str, Any]:
-    """The effective value of every setting. :raises ConfigError: if a name is unknown or a value is not allowed."""
+def topic_settings(configs: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
+    """Apply *configs* to the defaults of *broker*.
+
+    :raises ConfigError: if a name is unknown or a value is not allowed.
+    """
     inert = keys(InertTopicConfig)
     parse(InertTopicConfig, {name: value for name, value in configs.items() if name in inert})
     own = parse(TopicConfig, {name: value for name, value in configs.items() if name not in inert})
@@ -129,15 +132,6 @@ def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[s
             f"min.compaction.lag.ms of {lags}, {values['max.compaction.lag.ms']} ms: exchange them",
             option="min.compaction.lag.ms",
         )
-    return values
-
-
-def topic_settings(configs: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
-    """Apply *configs* to the defaults of *broker*.
-
-    :raises ConfigError: if a name is unknown or a value is not allowed.
-    """
-    values = effective_values(configs, broker)
     log_append_time = values["message.timestamp.type"] == LOG_APPEND_TIME
     batches = BatchRules(
         max_message_bytes=values["max.message.bytes"],

@@ -178,7 +178,7 @@ def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode, mes
     """The response that rejects all of *body* with *code*, and with *message* where it has room for one."""
     if isinstance(body, AlterUserScramCredentialsRequest):
         # Two lists of the request are answered in one.
-        users = dict.fromkeys([*(each.name for each in body.deletions), *(each.name for each in body.upsertions)])
+        users = dict.fromkeys([*(item.name for item in body.deletions), *(item.name for item in body.upsertions)])
         return AlterUserScramCredentialsResponse(
             results=[AlterUserScramCredentialsResult(name, code, message) for name in users]
         )

@@ -1,20 +1,29 @@
-"""The faults of one cluster: to which requests or disk operations they apply, how often, and their effect.
+"""The faults of one cluster: to which requests or disk operations they apply, how often, and their effect; and a file
+system that fails when a fault is due: the disk is full in the middle of a write, or a flush fails.
 
 Any thread sets and removes faults, also from text, as the command line does; handler threads check them for every
-request. Without faults the check reads one empty tuple. This module must not apply faults: it only determines which are
-due. Misspelt names are rejected, never guessed; the error suggests the nearest name.
+request. Without faults the check reads one empty tuple. This module determines which faults of requests are due,
+and must not apply them. Misspelt names are rejected, never guessed; the error suggests the nearest name.
+
+The file system wraps the real one of an embedded cluster; logs call it under a partition's lock. Reads have no
+overhead, and operations that do not fail must be passed on unchanged.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from kafka_sink.broker.faults.error_response import names_topics
+from kafka_sink.broker.log.filesystem import FileSystem, LogFile
+from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import ConfigError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -36,9 +45,7 @@ _EFFECTS: Final = ("error", "delay_ms", "drop", "close", "duplicate", "slow_ms")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One effect, applied to operations that match *target* (an API's name in lower case, ``any``, ``disk.write``,
-    ``disk.flush``), *topic*, its *partition* and *node* (a broker's id). Of these it applies to the *nth*, to one of
-    *every* so many, or to each with a *probability* (from *seed*); at most *times* times."""
+    """One effect on the operations that match; the fields are the parameters of :meth:`Faults.on`."""
 
     target: str
     topic: str | None = None
@@ -49,18 +56,11 @@ class Fault:
     probability: float | None = None
     seed: int = 0
     times: int | None = None
-    #: The request is not handled but answered with this code, for each of its partitions if the API has any.
     error: ErrorCode | None = None
-    #: The request is handled at once, and its answer sent so much later.
     delay_ms: int | None = None
-    #: The request is never handled, or its answer lost. The connection is then silent, as with a broker that hangs,
-    #: until the client closes it.
     drop: str | None = None
-    #: The connection is closed before the request is handled, instead of its answer, or after half of its bytes.
     close: str | None = None
-    #: The request is handled twice, in sequence, and answered once, with the second answer.
     duplicate: bool = False
-    #: The answer's bytes are sent in small pieces over this time.
     slow_ms: int | None = None
 
     def __post_init__(self) -> None:
@@ -128,10 +128,10 @@ def target_names() -> list[str]:
 
 
 def _check_target(target: str) -> None:
-    known = target_names()
-    if target not in known:
+    targets = target_names()
+    if target not in targets:
         raise ConfigError(
-            f"unknown fault target {target!r}{nearest(target, known)}: expected the name of an API such as produce "
+            f"unknown fault target {target!r}{nearest(target, targets)}: expected the name of an API such as produce "
             f"or end_txn, or any, {DISK_WRITE}, {DISK_FLUSH}"
         )
 
@@ -223,8 +223,8 @@ class Faults:
         The effect is one of: *error*, the request is not handled but answered with this code, for each of its
         partitions if it has any; *delay_ms*, the answer is delayed; *drop*, the ``request`` or its ``answer`` is lost,
         and the connection is silent from then on; *close* of the connection on the ``request``, on its ``answer`` or
-        after ``half`` of the answer; *duplicate*, the request is handled twice; *slow_ms*, the answer is sent in small
-        pieces over this time.
+        after ``half`` of the answer; *duplicate*, the request is handled twice, and answered once, with the second
+        answer; *slow_ms*, the answer is sent in small pieces over this time.
 
         :raises ConfigError: if the fault can never apply.
         """
@@ -270,6 +270,59 @@ class Faults:
         return False
 
 
+class FaultyFileSystem:
+    """*disk*, with the faults of *faults* applied to the files to which logs append."""
+
+    def __init__(self, disk: FileSystem, faults: Faults) -> None:
+        self._disk = disk
+        self._faults = faults
+        # All methods except open() are those of *disk*.
+        self.make_directories = disk.make_directories
+        self.list_directory = disk.list_directory
+        self.read_file = disk.read_file
+        self.replace_file = disk.replace_file
+        self.remove_file = disk.remove_file
+        self.rename = disk.rename
+        self.remove_tree = disk.remove_tree
+
+    def open(self, path: Path) -> LogFile:
+        topic, separator, partition = path.parent.name.rpartition("-")
+        file = self._disk.open(path)
+        if not separator or not partition.isdigit():
+            return file
+        return _FaultyFile(file, self._faults, topic, int(partition))
+
+
+class _FaultyFile:
+    """A file of one partition."""
+
+    def __init__(self, file: LogFile, faults: Faults, topic: str, partition: int) -> None:
+        self._file = file
+        self._faults = faults
+        self._topic = topic
+        self._partition = partition
+        self.read = file.read
+        self.truncate = file.truncate
+        self.move_to = file.move_to
+        self.close = file.close
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        if self._faults.of_disk and self._faults.disk_fails(DISK_WRITE, self._topic, self._partition):
+            data = b"".join(memoryview(buffer) for buffer in buffers)
+            self._file.append([data[: len(data) // 2]])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._file.append(buffers)
+
+    def flush(self) -> None:
+        if self._faults.of_disk and self._faults.disk_fails(DISK_FLUSH, self._topic, self._partition):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._file.flush()
+
+
 def set_fault(faults: Faults, text: str) -> FaultHandle:
     """Set the fault that *text* describes: the target, a colon, and keyword arguments of :meth:`Faults.on`.
 
@@ -280,8 +333,10 @@ def set_fault(faults: Faults, text: str) -> FaultHandle:
     for item in filter(None, (part.strip() for part in rest.split(","))):
         name, separator, value = (part.strip() for part in item.partition("="))
         if name not in _READERS:
-            known = ", ".join(_READERS)
-            raise ConfigError(f"fault {text!r}: {name!r} is unknown{nearest(name, _READERS)}; expected one of {known}")
+            expected = ", ".join(_READERS)
+            raise ConfigError(
+                f"fault {text!r}: {name!r} is unknown{nearest(name, _READERS)}; expected one of {expected}"
+            )
         if not separator or not value:
             raise ConfigError(f"fault {text!r}: {name} needs a value: {name}=…")
         if name in arguments:

@@ -84,16 +84,6 @@ def broker_entries(config: BrokerConfig, changed: Mapping[str, str], effective: 
     return entries
 
 
-def changed_broker_entries(changed: Mapping[str, str]) -> list[Setting]:
-    """Only the dynamic options in *changed*, which apply to all brokers."""
-    table = c.keys(BrokerConfig)
-    return [
-        _setting(name, table[name][0], [Level(name, value, _OF_ALL_BROKERS)])
-        for name, value in changed.items()
-        if name in table
-    ]
-
-
 def validate_dynamic(configs: Mapping[str, str]) -> None:
     """:raises ApiError: INVALID_CONFIG if an option is unknown; INVALID_REQUEST if it cannot be changed dynamically."""
     table = c.keys(BrokerConfig)
@@ -330,7 +320,9 @@ def _entries(context: BrokerContext, resource: m.DescribeConfigsResource) -> lis
     if resource.resource_type != BROKER:
         raise unsupported(resource.resource_type)
     if not resource.resource_name:
-        return changed_broker_entries(changed)
+        table = c.keys(BrokerConfig)
+        options = [(name, value) for name, value in changed.items() if name in table]
+        return [_setting(name, table[name][0], [Level(name, value, _OF_ALL_BROKERS)]) for name, value in options]
     if resource.resource_name != str(context.node_id):
         text = f"broker {context.node_id} does not know the configuration of broker {resource.resource_name!r}"
         raise ApiError(text, ErrorCode.INVALID_REQUEST)

@@ -115,9 +115,7 @@ class BrokerContext:
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         """
-        if not 0 <= index < len(topic.partitions):
-            raise ApiError(f"{topic.name} has no partition {index}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = topic.partitions[index]
+        partition = topic.partition(index)
         if partition.leader != self.node_id:
             leads = f"broker {partition.leader} is" if partition.leader != NO_LEADER else "it has no leader"
             raise ApiError(

@@ -72,9 +72,10 @@ def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandle
             log.info("closing %s: %s", request.context.connection_id, error)
             channel.send_response(CloseConnectionResponse(request))
             return
+        decoded = ApiRequest(context, request, channel, body)
         if context.faults.of_requests:
-            handle_with_faults(context, request, channel, body, handler.handle, log)
+            handle_with_faults(decoded, handler.handle, log)
         else:
-            handler.handle(ApiRequest(context, request, channel, body))
+            handler.handle(decoded)
 
     return handle

@@ -9,27 +9,22 @@ resources of a response (its budget, its request's memory) must always be releas
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
-from kafka_sink.broker.delays import Timer
 from kafka_sink.broker.faults import error_response
 from kafka_sink.broker.faults.faults import Fault
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, Handle
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     NoOpResponse,
-    PieceResponse,
-    Request,
     Response,
     ResponseSink,
     SendResponse,
 )
-from kafka_sink.common.buffers import Buffer
-from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.protocol.api_key import ApiKey
@@ -44,108 +39,24 @@ SLOW_PIECES: Final = 20
 
 
 def _is_end(response: Response) -> bool:
-    """Whether the response ends the request; other responses only pause its connection."""
-    return isinstance(response, SendResponse | NoOpResponse | CloseConnectionResponse)
+    """Whether the response ends the request; other responses only pause its connection, or are a part of an answer."""
+    if isinstance(response, SendResponse):
+        return response.is_whole
+    return isinstance(response, NoOpResponse | CloseConnectionResponse)
 
 
 @dataclass
 class _Changed:
-    """Passes on to *sink* what does not end a request."""
+    """Passes on to *sink* what does not end a request, and the rest to *end*, together with the sink."""
 
     _sink: ResponseSink
+    _end: Callable[[ResponseSink, Response], None]
 
     def send_response(self, response: Response) -> None:
         if _is_end(response):
-            self._end(response)
+            self._end(self._sink, response)
         else:
             self._sink.send_response(response)
-
-    def _end(self, response: Response) -> None:
-        raise NotImplementedError
-
-
-@dataclass
-class Held(_Changed):
-    """Answers are sent *delay_ms* later."""
-
-    _timer: Timer
-    _clock: Clock
-    _delay_ms: int
-
-    def _end(self, response: Response) -> None:
-        due_ms = self._clock.monotonic_ms() + self._delay_ms
-        self._timer.schedule(due_ms, partial(self._sink.send_response, response))
-
-
-class Lost(_Changed):
-    """Answers are not sent, and the connection is not read again: the client sees a broker that hangs."""
-
-    def _end(self, response: Response) -> None:
-        response.request.release()
-        if isinstance(response, SendResponse):
-            response.complete()
-
-
-class Closed(_Changed):
-    """The connection is closed instead of answering."""
-
-    def _end(self, response: Response) -> None:
-        if isinstance(response, SendResponse):
-            response.complete()
-        self._sink.send_response(CloseConnectionResponse(response.request))
-
-
-class Halved(_Changed):
-    """Half of an answer's bytes are sent, then the connection is closed."""
-
-    def _end(self, response: Response) -> None:
-        if not isinstance(response, SendResponse):
-            self._sink.send_response(response)
-            return
-        request = response.request
-        data = _bytes_of(response)
-
-        def close() -> None:
-            response.complete()
-            self._sink.send_response(CloseConnectionResponse(request))
-
-        self._sink.send_response(PieceResponse(request, data[: len(data) // 2], close))
-
-
-@dataclass
-class Dripped(_Changed):
-    """An answer's bytes are sent in pieces over *over_ms*."""
-
-    _timer: Timer
-    _clock: Clock
-    _over_ms: int
-
-    def _end(self, response: Response) -> None:
-        if not isinstance(response, SendResponse):
-            self._sink.send_response(response)
-            return
-        data = _bytes_of(response)
-        count = min(SLOW_PIECES, len(data))
-        bounds = [len(data) * number // count for number in range(count + 1)]
-        pieces = [data[start:end] for start, end in itertools.pairwise(bounds)]
-        self._send(response, pieces, self._over_ms // count)
-
-    def _send(self, response: SendResponse, pieces: Sequence[Buffer], pause_ms: int) -> None:
-        request = response.request
-        if len(pieces) == 1:
-            self._sink.send_response(PieceResponse(request, pieces[0], partial(self._sent, response)))
-            return
-
-        def next_later() -> None:
-            due_ms = self._clock.monotonic_ms() + pause_ms
-            self._timer.schedule(due_ms, partial(self._send, response, pieces[1:], pause_ms))
-
-        self._sink.send_response(PieceResponse(request, pieces[0], next_later))
-
-    def _sent(self, response: SendResponse) -> None:
-        response.complete()
-        # All bytes are sent: the connection has nothing left to send for this request.
-        self._sink.send_response(NoOpResponse(response.request))
 
 
 @dataclass
@@ -156,9 +67,66 @@ class Swallowed:
 
     def send_response(self, response: Response) -> None:
         if _is_end(response):
-            if isinstance(response, SendResponse):
-                response.complete()
+            _complete(response)
             self._then()
+
+
+def _complete(response: Response) -> None:
+    if isinstance(response, SendResponse):
+        response.complete()
+
+
+def _lose(sink: ResponseSink, response: Response) -> None:
+    """The answer is not sent, and the connection is not read again: the client sees a broker that hangs."""
+    response.request.release()
+    _complete(response)
+
+
+def _close(sink: ResponseSink, response: Response) -> None:
+    """The connection is closed instead of answering."""
+    _complete(response)
+    sink.send_response(CloseConnectionResponse(response.request))
+
+
+def _halve(sink: ResponseSink, response: Response) -> None:
+    """Half of an answer's bytes are sent, then the connection is closed."""
+    if isinstance(response, SendResponse):
+        data = _bytes_of(response)
+        half, then = data[: len(data) // 2], partial(_close, sink, response)
+        response = SendResponse(response.request, [half], then, is_whole=False)
+    sink.send_response(response)
+
+
+def _later(context: BrokerContext, delay_ms: int, action: Callable[[], None]) -> None:
+    context.timer.schedule(context.clock.monotonic_ms() + delay_ms, action)
+
+
+def _hold(context: BrokerContext, delay_ms: int, sink: ResponseSink, response: Response) -> None:
+    """The answer is sent *delay_ms* later."""
+    _later(context, delay_ms, partial(sink.send_response, response))
+
+
+def _drip(context: BrokerContext, over_ms: int, sink: ResponseSink, response: Response) -> None:
+    """The answer's bytes are sent in pieces over *over_ms*."""
+    if not isinstance(response, SendResponse):
+        sink.send_response(response)
+        return
+    data = _bytes_of(response)
+    count = min(SLOW_PIECES, len(data))
+
+    def send(number: int) -> None:
+        piece = data[len(data) * number // count : len(data) * (number + 1) // count]
+        sink.send_response(SendResponse(response.request, [piece], partial(sent, number), is_whole=False))
+
+    def sent(number: int) -> None:
+        if number + 1 < count:
+            _later(context, over_ms // count, partial(send, number + 1))
+            return
+        response.complete()
+        # All bytes are sent: the connection has nothing left to send for this request.
+        sink.send_response(NoOpResponse(response.request))
+
+    send(0)
 
 
 def _bytes_of(response: SendResponse) -> memoryview:
@@ -168,74 +136,64 @@ def _bytes_of(response: SendResponse) -> memoryview:
 _NO_ACKS = 0
 
 
-def handle_with_faults(
-    context: BrokerContext, request: Request, sink: ResponseSink, body: Struct, handle: Handle, log: ContextLogger
-) -> None:
-    header = request.context.header
-    cut = _Cutter(context, header.api_key, header.api_version, body)
+def handle_with_faults(request: ApiRequest[Any], handle: Handle, log: ContextLogger) -> None:
+    """Let *handle* have the request, or what the due faults leave of it."""
     due = [
         item.fault
-        for item in context.faults.may_befall(header.api_key.name.lower(), context.node_id)
-        if cut.befalls(item.fault) and item.is_due()
+        for item in request.broker.faults.may_befall(request.api_key.name.lower(), request.broker.node_id)
+        if _befalls(item.fault, request) and item.is_due()
     ]
     for fault in due:
-        log.info("fault: %s of %s is affected by %s", header.api_key.name, request.context.connection_id, fault)
+        connection_id = request.request.context.connection_id
+        log.info("fault: %s of %s is affected by %s", request.api_key.name, connection_id, fault)
     if any(fault.drop == "request" for fault in due):
-        request.release()
+        request.request.release()
         return
     if any(fault.close == "request" for fault in due):
-        sink.send_response(CloseConnectionResponse(request))
+        request.close_connection()
         return
     for fault in due:
-        sink = _changed(context, sink, fault)
+        request.sink = _changed(request.broker, request.sink, fault)
     refused = next((fault for fault in due if fault.error is not None), None)
     if refused is not None and refused.error is not None:
-        _refuse(ApiRequest(context, request, sink, body), cut, refused, refused.error, handle)
+        _refuse(request, refused, refused.error, handle)
     elif any(fault.duplicate for fault in due):
-        again = decode_request_body(header, request.payload, request.body_offset)
-        then = partial(handle, ApiRequest(context, request, sink, again))
-        handle(ApiRequest(context, request, Swallowed(then), body))
+        received = request.request
+        again = decode_request_body(received.context.header, received.payload, received.body_offset)
+        then = partial(handle, replace(request, body=again))
+        handle(replace(request, sink=Swallowed(then)))
     else:
-        handle(ApiRequest(context, request, sink, body))
+        handle(request)
 
 
 def _changed(context: BrokerContext, sink: ResponseSink, fault: Fault) -> ResponseSink:
     if fault.delay_ms is not None:
-        return Held(sink, context.timer, context.clock, fault.delay_ms)
+        return _Changed(sink, partial(_hold, context, fault.delay_ms))
     if fault.slow_ms is not None:
-        return Dripped(sink, context.timer, context.clock, fault.slow_ms)
+        return _Changed(sink, partial(_drip, context, fault.slow_ms))
     if fault.drop is not None:
-        return Lost(sink)
+        return _Changed(sink, _lose)
     if fault.close is not None:
-        return Halved(sink) if fault.close == "half" else Closed(sink)
+        return _Changed(sink, _halve if fault.close == "half" else _close)
     return sink
 
 
-class _Cutter:
-    """Selects the part of one request to which a fault applies."""
+def _befalls(fault: Fault, request: ApiRequest[Any]) -> bool:
+    if isinstance(request.body, MetadataRequest) and request.body.topics is None:
+        return True
+    return _cut(request, fault)[0] is not None
 
-    def __init__(self, context: BrokerContext, key: ApiKey, version: int, body: Struct) -> None:
-        self._cluster = context.cluster
-        self.key = key
-        self.version = version
-        self._body = body
 
-    def befalls(self, fault: Fault) -> bool:
-        if fault.topic is None:
-            return True
-        if isinstance(self._body, MetadataRequest) and self._body.topics is None:
-            return True
-        return self.cut(fault)[0] is not None
+def _cut(request: ApiRequest[Any], fault: Fault) -> tuple[Struct | None, Struct | None]:
+    """Split the request into the part to which *fault* applies, and the rest."""
+    if fault.topic is None:
+        return request.body, None
 
-    def cut(self, fault: Fault) -> tuple[Struct | None, Struct | None]:
-        """Split the request into the part to which *fault* applies, and the rest."""
-        if fault.topic is None:
-            return self._body, None
-        return error_response.split(self.key, self.version, self._body, partial(_means, fault), self._topic_name)
-
-    def _topic_name(self, topic_id: Any) -> str | None:
-        topic = self._cluster.topic_by_id(topic_id)
+    def topic_name(topic_id: UUID) -> str | None:
+        topic = request.broker.cluster.topic_by_id(topic_id)
         return None if topic is None else topic.name
+
+    return error_response.split(request.api_key, request.version, request.body, partial(_means, fault), topic_name)
 
 
 def _means(fault: Fault, topic: str | None, partition: int | None) -> bool:
@@ -244,21 +202,22 @@ def _means(fault: Fault, topic: str | None, partition: int | None) -> bool:
     return partition is None or fault.partition is None or partition == fault.partition
 
 
-def _refuse(request: ApiRequest[Any], cut: _Cutter, fault: Fault, code: ErrorCode, handle: Handle) -> None:
+def _refuse(request: ApiRequest[Any], fault: Fault, code: ErrorCode, handle: Handle) -> None:
     if isinstance(request.body, ProduceRequest) and request.body.acks == _NO_ACKS:
         # As in Kafka: the client expects no answer, so only a closed connection shows the error.
         request.close_connection()
         return
-    if cut.key is ApiKey.METADATA:
+    key, version = request.api_key, request.version
+    if key is ApiKey.METADATA:
         handle(_Patched.of(request, lambda answer: _metadata(answer, fault, code), request.body))
         return
-    hit, rest = cut.cut(fault)
+    hit, rest = _cut(request, fault)
     assert hit is not None, "a fault applied to the request"
-    refusal = error_response.error_response(cut.key, cut.version, hit, code)
+    refusal = error_response.error_response(key, version, hit, code)
     if rest is None:
         request.respond(refusal)
         return
-    handle(_Patched.of(request, lambda answer: error_response.joined(cut.key, cut.version, answer, refusal), rest))
+    handle(_Patched.of(request, lambda answer: error_response.joined(key, version, answer, refusal), rest))
 
 
 def _metadata(answer: Struct, fault: Fault, code: ErrorCode) -> Struct:

@@ -174,19 +174,16 @@ def _read_partition(
     reading.appended[key] = log_read.appended_bytes
     reading.size += len(log_read.records)
     reading.closed = reading.closed or (log_read.is_closed and len(log_read.records) > 0)
+    aborted = [m.AbortedTransaction(entry.producer_id, entry.first_offset) for entry in log_read.aborted]
     return m.PartitionData(
         partition_index=partition.partition,
         error_code=ErrorCode.NONE,
         high_watermark=log_read.end_offset,
         last_stable_offset=log_read.last_stable_offset,
         log_start_offset=log_read.start_offset,
-        aborted_transactions=_aborted(log_read) if committed else None,
+        aborted_transactions=aborted if committed else None,
         records=log_read.records,
     )
-
-
-def _aborted(log_read: LogRead) -> list[m.AbortedTransaction]:
-    return [m.AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in log_read.aborted]
 
 
 def _failed(partition: m.FetchPartition, error: ApiError) -> m.PartitionData:

@@ -97,7 +97,7 @@ def _described_consumers(
 
 def _require_topics(request: ApiRequest[m.ConsumerGroupDescribeRequest], group: m.DescribedConsumerGroup) -> None:
     """:raises ApiError: TOPIC_AUTHORIZATION_FAILED if the client may not know of a topic that a member has."""
-    assignments = (each for member in group.members for each in (member.assignment, member.target_assignment))
+    assignments = (part for member in group.members for part in (member.assignment, member.target_assignment))
     names = {topic.topic_name for assignment in assignments for topic in assignment.topic_partitions}
     if not all(request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         text = "The group has described topic(s) that the client is not authorized to describe."
@@ -131,8 +131,8 @@ def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[Top
 
 
 def _assignment(context: BrokerContext, partitions: Iterable[TopicIdPartition]) -> m.Assignment:
-    by_topic = groupby(sorted(partitions), key=lambda each: each.topic_id)
-    topics = [(context.cluster.topic_by_id(topic_id), [each.partition for each in mine]) for topic_id, mine in by_topic]
+    by_topic = groupby(sorted(partitions), key=lambda partition: partition.topic_id)
+    topics = [(context.cluster.topic_by_id(topic_id), [part.partition for part in mine]) for topic_id, mine in by_topic]
     return m.Assignment(
         [m.TopicPartitions(topic.topic_id, topic.name, indexes) for topic, indexes in topics if topic is not None]
     )

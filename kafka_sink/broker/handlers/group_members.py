@@ -13,7 +13,6 @@ from kafka_sink.broker.handlers.context import ApiRequest, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import group_members as consumers
 from kafka_sink.protocol.messages import group_members as m
 
 _FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
@@ -149,7 +148,7 @@ _FIRST_WITH_OWN_IDS: Final = 1
 
 
 @api_handler(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1")
-def consumer_group_heartbeat(request: ApiRequest[consumers.ConsumerGroupHeartbeatRequest]) -> None:
+def consumer_group_heartbeat(request: ApiRequest[m.ConsumerGroupHeartbeatRequest]) -> None:
     """ConsumerGroupHeartbeat (key 68): a member of a group joins, stays in it or leaves it (KIP-848)."""
     body = request.body
     request.require(AclOperation.READ, ResourceType.GROUP, body.group_id)
@@ -178,24 +177,24 @@ def consumer_group_heartbeat(request: ApiRequest[consumers.ConsumerGroupHeartbea
     )
     result = request.broker.groups_for(body.group_id).consumer_heartbeat(heartbeat)
     request.respond(
-        consumers.ConsumerGroupHeartbeatResponse(
+        m.ConsumerGroupHeartbeatResponse(
             member_id=result.member_id,
             member_epoch=result.epoch,
             # A member that leaves sends no more of them.
             heartbeat_interval_ms=request.broker.config.group_consumer_heartbeat_interval_ms
             if result.epoch >= 0
             else 0,
-            assignment=consumers.Assignment(_by_topic(result.assignment)) if result.assignment is not None else None,
+            assignment=m.Assignment(_by_topic(result.assignment)) if result.assignment is not None else None,
         )
     )
 
 
-def _owned(topics: Iterable[consumers.TopicPartitions]) -> frozenset[TopicIdPartition]:
+def _owned(topics: Iterable[m.TopicPartitions]) -> frozenset[TopicIdPartition]:
     return frozenset(TopicIdPartition(topic.topic_id, index) for topic in topics for index in topic.partitions)
 
 
-def _by_topic(partitions: Iterable[TopicIdPartition]) -> list[consumers.TopicPartitions]:
+def _by_topic(partitions: Iterable[TopicIdPartition]) -> list[m.TopicPartitions]:
     return [
-        consumers.TopicPartitions(topic_id, [each.partition for each in of_topic])
-        for topic_id, of_topic in groupby(sorted(partitions), key=lambda each: each.topic_id)
+        m.TopicPartitions(topic_id, [partition.partition for partition in of_topic])
+        for topic_id, of_topic in groupby(sorted(partitions), key=lambda partition: partition.topic_id)
     ]

@@ -30,21 +30,21 @@ def _outcomes(
     request: ApiRequest[Any],
     topics: Sequence[tuple[str | None, Sequence[P]]],
     act: Callable[[dict[TopicPartition, P]], Mapping[TopicPartition, ErrorCode]],
-) -> list[list[tuple[int, ErrorCode]]]:
-    """Each partition with its code, by topic: what *act* returns for those that exist and that the client may read.
+) -> list[list[m.PartitionOutcome]]:
+    """The outcome of each partition, by topic: what *act* returns for those that exist and that the client may read.
 
     *topics*: their names with their partitions; the name of a topic is None if its id is unknown.
     """
     names = {name for name, _ in topics if name is not None}
     allowed = {name for name in names if request.allows(AclOperation.READ, ResourceType.TOPIC, name)}
-    known = {
+    existing = {
         partition: part
         for name, parts in topics
         if name in allowed and name is not None
         for part in parts
         if request.broker.has_partition(partition := TopicPartition(name, part.partition_index))
     }
-    outcomes = act(known)
+    outcomes = act(existing)
 
     def code(name: str | None, index: int) -> ErrorCode:
         if name is None:
@@ -53,7 +53,10 @@ def _outcomes(
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return outcomes.get(TopicPartition(name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    return [[(part.partition_index, code(name, part.partition_index)) for part in parts] for name, parts in topics]
+    return [
+        [m.PartitionOutcome(part.partition_index, code(name, part.partition_index)) for part in parts]
+        for name, parts in topics
+    ]
 
 
 def _committed(parts: Mapping[TopicPartition, _Offset]) -> dict[TopicPartition, CommittedOffset]:
@@ -75,7 +78,7 @@ def offset_commit(request: ApiRequest[m.OffsetCommitRequest]) -> None:
     request.require(AclOperation.READ, ResourceType.GROUP, body.group_id)
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
     offsets = [
-        (_name_of(request.broker, each.topic_id) if by_id else each.name, each.partitions) for each in body.topics
+        (_name_of(request.broker, topic.topic_id) if by_id else topic.name, topic.partitions) for topic in body.topics
     ]
 
     def commit(parts: Mapping[TopicPartition, _Offset]) -> Mapping[TopicPartition, ErrorCode]:
@@ -93,7 +96,7 @@ def offset_commit(request: ApiRequest[m.OffsetCommitRequest]) -> None:
             return dict.fromkeys(parts, error.code)
 
     topics = [
-        m.OffsetCommitResponseTopic(topic.name, topic.topic_id, [m.PartitionOutcome(*each) for each in results])
+        m.OffsetCommitResponseTopic(topic.name, topic.topic_id, results)
         for topic, results in zip(body.topics, _outcomes(request, offsets, commit), strict=True)
     ]
     request.respond(m.OffsetCommitResponse(topics=topics))
@@ -110,10 +113,7 @@ def txn_offset_commit(request: ApiRequest[m.TxnOffsetCommitRequest]) -> None:
         return _commit_pending(request, _committed(parts)) if parts else {}
 
     outcomes = _outcomes(request, [(topic.name, topic.partitions) for topic in body.topics], commit)
-    topics = [
-        m.TopicOutcome(topic.name, [m.PartitionOutcome(*each) for each in results])
-        for topic, results in zip(body.topics, outcomes, strict=True)
-    ]
+    topics = [m.TopicOutcome(topic.name, parts) for topic, parts in zip(body.topics, outcomes, strict=True)]
     request.respond(m.TxnOffsetCommitResponse(topics=topics))
 
 
@@ -179,13 +179,11 @@ def _asked(context: BrokerContext, group: m.OffsetFetchRequestGroup, version: in
     """The requested partitions; None selects all."""
     if group.topics is None:
         return None
-    topics = []
-    for topic in group.topics:
-        name: str | None = topic.name
-        if version >= _FIRST_WITH_TOPIC_IDS:
-            name = _name_of(context, topic.topic_id)
-        topics.append(_Asked(name, topic.topic_id, topic.partition_indexes))
-    return topics
+    by_id = version >= _FIRST_WITH_TOPIC_IDS
+    return [
+        _Asked(_name_of(context, topic.topic_id) if by_id else topic.name, topic.topic_id, topic.partition_indexes)
+        for topic in group.topics
+    ]
 
 
 def _fetch(request: ApiRequest[m.OffsetFetchRequest], group: m.OffsetFetchRequestGroup) -> m.OffsetFetchResponseGroup:
@@ -214,7 +212,7 @@ def _fetch(request: ApiRequest[m.OffsetFetchRequest], group: m.OffsetFetchReques
         return committed.get(partition, NOTHING_COMMITTED)
 
     if topics is None:
-        topics = _everything(request.broker, [each for each in committed if may_describe(each.topic)])
+        topics = _everything(request.broker, [partition for partition in committed if may_describe(partition.topic)])
     return m.OffsetFetchResponseGroup(group_id, _topics(topics, find))
 
 
@@ -239,7 +237,7 @@ def _everything(context: BrokerContext, committed: Iterable[TopicPartition]) -> 
     for name, partitions in groupby(committed, key=lambda partition: partition.topic):
         topic = context.cluster.topic(name)
         topic_id = topic.topic_id if topic is not None else ZERO_UUID
-        everything.append(_Asked(name, topic_id, [each.partition for each in partitions]))
+        everything.append(_Asked(name, topic_id, [partition.partition for partition in partitions]))
     return everything
 
 
@@ -256,8 +254,5 @@ def offset_delete(request: ApiRequest[m.OffsetDeleteRequest]) -> None:
     except ApiError as error:
         request.respond(m.OffsetDeleteResponse(error_code=error.code))
         return
-    topics = [
-        m.TopicOutcome(topic.name, [m.PartitionOutcome(*each) for each in results])
-        for topic, results in zip(body.topics, outcomes, strict=True)
-    ]
+    topics = [m.TopicOutcome(topic.name, parts) for topic, parts in zip(body.topics, outcomes, strict=True)]
     request.respond(m.OffsetDeleteResponse(topics=topics))

@@ -37,34 +37,24 @@ _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
 def list_offsets(request: ApiRequest[m.ListOffsetsRequest]) -> None:
     """ListOffsets (key 2): the start or end offset of a partition, or the offset for a time or the largest timestamp.
     Answers for each partition; a partition that is named twice is refused, as Kafka does."""
-    times_named = Counter(
-        (topic.name, part.partition_index) for topic in request.body.topics for part in topic.partitions
-    )
-    request.respond(
-        m.ListOffsetsResponse(
-            topics=[
-                m.ListOffsetsTopicResponse(
-                    topic.name,
-                    [
-                        m.ListOffsetsPartitionResponse(part.partition_index, ErrorCode.INVALID_REQUEST)
-                        if times_named[topic.name, part.partition_index] > 1
-                        else _list_partition(request, topic.name, part)
-                        for part in once(topic.partitions, lambda part: part.partition_index)
-                    ]
-                    if request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
-                    else _refused(request, topic),
-                )
-                for topic in request.body.topics
-            ]
-        )
-    )
+    body = request.body
+    times_named = Counter((topic.name, part.partition_index) for topic in body.topics for part in topic.partitions)
+    topics = [m.ListOffsetsTopicResponse(topic.name, _list_topic(request, topic, times_named)) for topic in body.topics]
+    request.respond(m.ListOffsetsResponse(topics=topics))
 
 
-def _refused(
-    request: ApiRequest[m.ListOffsetsRequest], topic: m.ListOffsetsTopic
+def _list_topic(
+    request: ApiRequest[m.ListOffsetsRequest], topic: m.ListOffsetsTopic, times_named: Counter[tuple[str, int]]
 ) -> list[m.ListOffsetsPartitionResponse]:
-    code = request.refusal(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
-    return [m.ListOffsetsPartitionResponse(part.partition_index, code) for part in topic.partitions]
+    if not request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        code = request.refusal(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
+        return [m.ListOffsetsPartitionResponse(part.partition_index, code) for part in topic.partitions]
+    return [
+        m.ListOffsetsPartitionResponse(part.partition_index, ErrorCode.INVALID_REQUEST)
+        if times_named[topic.name, part.partition_index] > 1
+        else _list_partition(request, topic.name, part)
+        for part in once(topic.partitions, lambda part: part.partition_index)
+    ]
 
 
 def _list_partition(

@@ -20,27 +20,14 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import cluster as m
-from kafka_sink.protocol.messages.metadata import (
-    GROUP,
-    NO_AUTHORIZED_OPERATIONS,
-    TRANSACTION,
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from kafka_sink.protocol.messages import metadata as md
 from kafka_sink.protocol.schema import ZERO_UUID
 
 _FIRST_WITH_LOOKUP_BY_ID: Final = 12
 
 
 @api_handler(ApiKey.METADATA, "0-13")
-def metadata(request: ApiRequest[MetadataRequest]) -> None:
+def metadata(request: ApiRequest[md.MetadataRequest]) -> None:
     """Metadata (key 3): nodes, topics and leaders; unknown topics are created if both client and broker allow it."""
     body, cluster = request.body, request.broker.cluster
     # Version 0 has no null; its empty list selects all topics.
@@ -62,9 +49,9 @@ def metadata(request: ApiRequest[MetadataRequest]) -> None:
             if topic.error_code == ErrorCode.NONE and topic.name is not None:
                 topic.topic_authorized_operations = request.operations(ResourceType.TOPIC, topic.name)
     request.respond(
-        MetadataResponse(
-            brokers=[MetadataResponseBroker(*broker) for broker in _brokers(cluster.image, request.listener_name)],
-            cluster_id=cluster.cluster_id,
+        md.MetadataResponse(
+            brokers=[md.MetadataResponseBroker(*broker) for broker in _brokers(cluster.image, request.listener_name)],
+            cluster_id=cluster.image.cluster_id,
             controller_id=cluster.controller_id,
             topics=topics,
             cluster_authorized_operations=_operations(request, wanted=body.include_cluster_authorized_operations),
@@ -82,7 +69,7 @@ def _brokers(image: ClusterImage, listener_name: str) -> list[tuple[int, str, in
 
 
 def _operations(request: ApiRequest[Any], *, wanted: bool) -> int:
-    return request.operations(ResourceType.CLUSTER) if wanted else NO_AUTHORIZED_OPERATIONS
+    return request.operations(ResourceType.CLUSTER) if wanted else md.NO_AUTHORIZED_OPERATIONS
 
 
 def _replicas(partition: PartitionState, running: frozenset[int]) -> dict[str, Any]:
@@ -96,7 +83,7 @@ def _replicas(partition: PartitionState, running: frozenset[int]) -> dict[str, A
     }
 
 
-def _refused(request: ApiRequest[MetadataRequest], names: Sequence[str], *, create: bool) -> dict[str, ApiError]:
+def _refused(request: ApiRequest[md.MetadataRequest], names: Sequence[str], *, create: bool) -> dict[str, ApiError]:
     """Why topics of *names* are not described. With *create*, those that do not exist are created, in one change."""
     creates_any = create and request.allows(AclOperation.CREATE, ResourceType.CLUSTER)
     refused, missing = {}, []
@@ -127,47 +114,47 @@ def _create(context: BrokerContext, names: Sequence[str]) -> dict[str, ApiError]
 
 
 def _look_up(
-    request: ApiRequest[MetadataRequest], requested_topic: MetadataRequestTopic, refused: Mapping[str, ApiError]
-) -> MetadataResponseTopic:
+    request: ApiRequest[md.MetadataRequest], requested_topic: md.MetadataRequestTopic, refused: Mapping[str, ApiError]
+) -> md.MetadataResponseTopic:
     if requested_topic.name is None or requested_topic.topic_id != ZERO_UUID:
         if request.version < _FIRST_WITH_LOOKUP_BY_ID:
             # Earlier versions have the field, but no null name in the answer, which an unknown id needs.
-            return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=requested_topic.name or "")
+            return md.MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=requested_topic.name or "")
         return _by_id(request, requested_topic.topic_id)
     name = requested_topic.name
     if name in refused:
-        return MetadataResponseTopic(error_code=refused[name].code, name=name)
+        return md.MetadataResponseTopic(error_code=refused[name].code, name=name)
     topic = request.broker.cluster.topic(name)
     if topic is None:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+        return md.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
     return _describe(request.broker, topic)
 
 
-def _by_id(request: ApiRequest[MetadataRequest], topic_id: UUID) -> MetadataResponseTopic:
+def _by_id(request: ApiRequest[md.MetadataRequest], topic_id: UUID) -> md.MetadataResponseTopic:
     topic = request.broker.cluster.topic_by_id(topic_id)
     if topic is None:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        return md.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
     try:
         request.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
     except ApiError as error:
         # An id is no secret, the name is.
-        return MetadataResponseTopic(error_code=error.code, name=None, topic_id=topic_id)
+        return md.MetadataResponseTopic(error_code=error.code, name=None, topic_id=topic_id)
     return _describe(request.broker, topic)
 
 
-def _describe(context: BrokerContext, topic: TopicState) -> MetadataResponseTopic:
+def _describe(context: BrokerContext, topic: TopicState) -> md.MetadataResponseTopic:
     running = frozenset(context.cluster.nodes)
-    return MetadataResponseTopic(
+    return md.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[_describe_partition(index, partition, running) for index, partition in enumerate(topic.partitions)],
     )
 
 
-def _describe_partition(index: int, partition: PartitionState, running: frozenset[int]) -> MetadataResponsePartition:
+def _describe_partition(index: int, partition: PartitionState, running: frozenset[int]) -> md.MetadataResponsePartition:
     leaderless = partition.leader == NO_LEADER
     code = ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE
-    return MetadataResponsePartition(error_code=code, partition_index=index, **_replicas(partition, running))
+    return md.MetadataResponsePartition(error_code=code, partition_index=index, **_replicas(partition, running))
 
 
 #: Kafka's default of max.request.partition.size.limit.
@@ -263,20 +250,20 @@ def describe_cluster(request: ApiRequest[m.DescribeClusterRequest]) -> None:
 
 
 _FIRST_WITH_SEVERAL_KEYS: Final = 4
-_RESOURCES: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+_RESOURCES: Final = {md.GROUP: ResourceType.GROUP, md.TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 
 
 @api_handler(ApiKey.FIND_COORDINATOR, "0-6")
-def find_coordinator(request: ApiRequest[FindCoordinatorRequest]) -> None:
+def find_coordinator(request: ApiRequest[md.FindCoordinatorRequest]) -> None:
     """FindCoordinator (key 10): the node that coordinates a group or a transactional id. Answers for each key."""
     body = request.body
     if request.version >= _FIRST_WITH_SEVERAL_KEYS:
         keys = dict.fromkeys(body.coordinator_keys)
-        request.respond(FindCoordinatorResponse(coordinators=[_find(request, key) for key in keys]))
+        request.respond(md.FindCoordinatorResponse(coordinators=[_find(request, key) for key in keys]))
         return
     coordinator = _find(request, body.key)
     request.respond(
-        FindCoordinatorResponse(
+        md.FindCoordinatorResponse(
             error_code=coordinator.error_code,
             error_message=coordinator.error_message,
             node_id=coordinator.node_id,
@@ -286,7 +273,7 @@ def find_coordinator(request: ApiRequest[FindCoordinatorRequest]) -> None:
     )
 
 
-def _find(request: ApiRequest[FindCoordinatorRequest], key: str) -> Coordinator:
+def _find(request: ApiRequest[md.FindCoordinatorRequest], key: str) -> md.Coordinator:
     resource_type = _RESOURCES.get(request.body.key_type)
     try:
         if resource_type is None:
@@ -299,8 +286,8 @@ def _find(request: ApiRequest[FindCoordinatorRequest], key: str) -> Coordinator:
             text = f"broker {node_id} has no listener {request.listener_name}"
             raise ApiError(text, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except ApiError as error:
-        return Coordinator(key, -1, "", -1, error.code, str(error))
-    return Coordinator(key, node_id, endpoint.host, endpoint.port, ErrorCode.NONE, None)
+        return md.Coordinator(key, -1, "", -1, error.code, str(error))
+    return md.Coordinator(key, node_id, endpoint.host, endpoint.port, ErrorCode.NONE, None)
 
 
 #: The topic of Kafka's controllers, which has one partition. Here a file has its place, which all nodes share:

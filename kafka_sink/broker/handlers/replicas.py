@@ -25,10 +25,7 @@ _Asked = tuple[str, m.ReassignablePartition]
 
 @api_handler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1")
 def alter_partition_reassignments(request: ApiRequest[m.AlterPartitionReassignmentsRequest]) -> None:
-    """AlterPartitionReassignments (key 45): changes the replicas of partitions, the preferred one first (KIP-455).
-
-    Data is stored once and every node can open it, so nothing is copied and a reassignment is complete at once.
-    """
+    """AlterPartitionReassignments (key 45): changes the replicas of partitions, the preferred one first (KIP-455)."""
     request.require(AclOperation.ALTER, ResourceType.CLUSTER)
     may_grow = request.body.allow_replication_factor_change
 
@@ -65,7 +62,7 @@ def _reassign(context: BrokerContext, name: str, target: m.ReassignablePartition
 
 @api_handler(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0")
 def list_partition_reassignments(request: ApiRequest[m.ListPartitionReassignmentsRequest]) -> None:
-    """ListPartitionReassignments (key 46): none, because each is complete when it is answered (KIP-455)."""
+    """ListPartitionReassignments (key 46): none is in progress (KIP-455)."""
     try:
         request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
         answer = m.ListPartitionReassignmentsResponse(error_message=None)
@@ -89,8 +86,7 @@ _UNCLEAN: Final = 1
 def elect_leaders(request: ApiRequest[m.ElectLeadersRequest]) -> None:
     """ElectLeaders (key 43): makes the first replica of partitions the leader (KIP-183).
 
-    Unclean elections (KIP-460) are never necessary here: data is stored once, so a running replica takes over at once
-    and has all records. Elects a leader for each partition; a failure does not affect the others.
+    Unclean elections (KIP-460) are never necessary here: a running replica takes over at once and has all records.
     """
     body = request.body
     request.require(AclOperation.ALTER, ResourceType.CLUSTER)

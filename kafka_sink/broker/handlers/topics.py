@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import MAX_PARTITIONS_PER_REQUEST, TopicState, too_many_partitions
-from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
-from kafka_sink.broker.delays import DelayedOperationPurgatory
 from kafka_sink.broker.handlers.context import (
     ApiRequest,
     BrokerContext,
@@ -19,7 +16,6 @@ from kafka_sink.broker.handlers.context import (
     storage_errors,
     stored_together,
 )
-from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -50,13 +46,13 @@ def permitted_topic(
     An id that does not exist needs no permission.
     """
     topic = asked_topic(request, name, topic_id)
-    known = topic.name if isinstance(topic, TopicState) else name
+    topic_name = topic.name if isinstance(topic, TopicState) else name
     if isinstance(topic, ApiError) and topic.code is ErrorCode.UNKNOWN_TOPIC_ID:
         return topic
-    if request.allows(operation, ResourceType.TOPIC, known):
+    if request.allows(operation, ResourceType.TOPIC, topic_name):
         return topic
-    refused = request.refusal(operation, ResourceType.TOPIC, known)
-    return refused if known == name else without_name(operation)
+    refused = request.refusal(operation, ResourceType.TOPIC, topic_name)
+    return refused if topic_name == name else without_name(operation)
 
 
 def without_name(operation: AclOperation) -> ApiError:
@@ -173,7 +169,7 @@ def delete_topics(request: ApiRequest[m.DeleteTopicsRequest]) -> None:
             results.append(_not_deleted(topic, error))
     outcomes = _delete(request.broker, [name for name in results if isinstance(name, str)])
     request.respond(
-        m.DeleteTopicsResponse(responses=[outcomes[each] if isinstance(each, str) else each for each in results])
+        m.DeleteTopicsResponse(responses=[outcomes[item] if isinstance(item, str) else item for item in results])
     )
 
 
@@ -199,33 +195,27 @@ def _deletable(request: ApiRequest[m.DeleteTopicsRequest], topic: m.DeleteTopicS
     return name
 
 
-def delete_with_records(
-    cluster: ClusterState,
-    logs: LogManager,
-    purgatory: DelayedOperationPurgatory,
-    groups: GroupCoordinator,
-    names: Sequence[str],
-) -> Mapping[str, TopicState | ApiError]:
+def delete_with_records(context: BrokerContext, names: Sequence[str]) -> Mapping[str, TopicState | ApiError]:
     """Delete topics with their records and committed offsets; of each name the topic that was, or why it still is."""
     deleted: Mapping[str, TopicState | ApiError]
     try:
         with storage_errors("could not delete the topic"):
-            deleted = cluster.delete_topics(names, lambda gone: logs.delete(gone.topic_partitions()))
+            deleted = context.cluster.delete_topics(names, lambda gone: context.logs.delete(gone.topic_partitions()))
     except ApiError as error:
         deleted = dict.fromkeys(names, error)
     gone = [topic for topic in deleted.values() if isinstance(topic, TopicState)]
     for partition in [partition for topic in gone for partition in topic.topic_partitions()]:
         # Complete the delayed fetches of the partition.
-        purgatory.check(partition)
+        context.purgatory.check(partition)
     if gone:
-        groups.forget_topics([topic.name for topic in gone])
+        context.groups.forget_topics([topic.name for topic in gone])
     return deleted
 
 
 def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, m.DeletableTopicResult]:
     """Delete topics, which are named by name or by id and so perhaps twice; the answer for each name."""
     once = tuple(dict.fromkeys(names))
-    deleted = delete_with_records(context.cluster, context.logs, context.purgatory, context.groups, once)
+    deleted = delete_with_records(context, once)
     return {
         name: m.DeletableTopicResult(name, topic.topic_id, ErrorCode.NONE)
         if isinstance(topic, TopicState)

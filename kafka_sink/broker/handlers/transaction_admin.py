@@ -71,25 +71,24 @@ def list_transactions(request: ApiRequest[m.ListTransactionsRequest]) -> None:
     """ListTransactions (key 66): the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152)."""
     body = request.body
     now_ms = request.broker.clock.wall_ms()
-    transactions = [
-        each
-        for each in request.broker.transactions.all()
-        if _passes(each, body, now_ms)
-        and request.broker.cluster.coordinator_for(each.transactional_id) == request.broker.node_id
-    ]
+    transactions = {
+        transaction.transactional_id: transaction
+        for transaction in request.broker.transactions.all()
+        if _passes(transaction, body, now_ms)
+        and request.broker.cluster.coordinator_for(transaction.transactional_id) == request.broker.node_id
+    }
+    names = list(transactions)
     if body.transactional_id_pattern:
         try:
-            ids = set(full_matches(body.transactional_id_pattern, (each.transactional_id for each in transactions)))
+            names = full_matches(body.transactional_id_pattern, names)
         except ValueError:
             request.respond(m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
             return
-        transactions = [each for each in transactions if each.transactional_id in ids]
-    transactions = [
-        each
-        for each in transactions
-        if request.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+    states = [
+        m.ListedTransaction(name, transactions[name].producer_id, transactions[name].state)
+        for name in names
+        if request.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
     ]
-    states = [m.ListedTransaction(each.transactional_id, each.producer_id, each.state) for each in transactions]
     unknown = [state for state in body.state_filters if state not in _KNOWN_STATES]
     request.respond(m.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states))
 
@@ -105,7 +104,7 @@ def _passes(metadata: TransactionMetadata, body: m.ListTransactionsRequest, now_
 @api_handler(ApiKey.DESCRIBE_TRANSACTIONS, "0")
 def describe_transactions(request: ApiRequest[m.DescribeTransactionsRequest]) -> None:
     """DescribeTransactions (key 65): the coordinator's state of transactional ids (KIP-664). Answers for each id."""
-    states = [_transaction(request, each) for each in dict.fromkeys(request.body.transactional_ids)]
+    states = [_transaction(request, name) for name in dict.fromkeys(request.body.transactional_ids)]
     request.respond(m.DescribeTransactionsResponse(transaction_states=states))
 
 

@@ -13,7 +13,6 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import transactions as m
-from kafka_sink.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.schema import VersionRange
 
 #: Without unstable.api.versions.enable.
@@ -45,7 +44,7 @@ def _outcome(request: ApiRequest[Any], act: Callable[[], None]) -> ErrorCode:
 
 
 @api_handler(ApiKey.INIT_PRODUCER_ID, "0-6")
-def init_producer_id(request: ApiRequest[InitProducerIdRequest]) -> None:
+def init_producer_id(request: ApiRequest[m.InitProducerIdRequest]) -> None:
     """InitProducerId (key 22): allocates a producer id and an epoch. Ids are never reused, even after a restart.
 
     With a transactional id the coordinator assigns the producer id of that id and fences its previous producer (KIP-98,
@@ -55,13 +54,13 @@ def init_producer_id(request: ApiRequest[InitProducerIdRequest]) -> None:
     try:
         producer = _init(request)
     except ApiError as error:
-        failed = InitProducerIdResponse(error_code=_code(request, error), producer_epoch=NO_PRODUCER_EPOCH)
+        failed = m.InitProducerIdResponse(error_code=_code(request, error), producer_epoch=NO_PRODUCER_EPOCH)
         request.respond(failed)
         return
-    request.respond(InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch))
+    request.respond(m.InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch))
 
 
-def _init(request: ApiRequest[InitProducerIdRequest]) -> ProducerIdAndEpoch:
+def _init(request: ApiRequest[m.InitProducerIdRequest]) -> ProducerIdAndEpoch:
     body = request.body
     if body.transactional_id is not None:
         request.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
@@ -81,7 +80,7 @@ def _init(request: ApiRequest[InitProducerIdRequest]) -> ProducerIdAndEpoch:
     )
 
 
-def _require_two_phase(request: ApiRequest[InitProducerIdRequest], transactional_id: str) -> None:
+def _require_two_phase(request: ApiRequest[m.InitProducerIdRequest], transactional_id: str) -> None:
     """:raises ApiError: if the request wants what only two-phase commit has, and may not have it."""
     if request.body.enable2_pc:
         request.require(AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
@@ -93,7 +92,7 @@ def _require_two_phase(request: ApiRequest[InitProducerIdRequest], transactional
         raise ApiError("an open transaction cannot be kept", ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _may_write_idempotently(request: ApiRequest[InitProducerIdRequest]) -> bool:
+def _may_write_idempotently(request: ApiRequest[m.InitProducerIdRequest]) -> bool:
     """Whoever may write to any topic may write idempotently (KIP-679)."""
     return request.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or (
         request.broker.authorizer.allows_any(

@@ -21,7 +21,7 @@ from kafka_sink.broker.handlers.context import (
     stored_together,
 )
 from kafka_sink.broker.network.quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE, USER
-from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType, validate
+from kafka_sink.common.acl import AclBinding, AclOperation, ResourceType, validate
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import QuotaEntity
 from kafka_sink.common.sasl_mechanisms import MIN_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
@@ -39,12 +39,6 @@ def is_readable(acl: m.AclCreation | m.AclFilter) -> bool:
     else:
         types = acl.resource_type_filter, acl.pattern_type_filter
     return 0 not in (*types, acl.operation, acl.permission_type)
-
-
-def validate_filter(wanted: AclBindingFilter) -> None:
-    """:raises ApiError: INVALID_REQUEST, if a value of *wanted* is unknown."""
-    if 0 in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type):
-        raise ApiError(f"{wanted} has an unknown value", ErrorCode.INVALID_REQUEST)
 
 
 def without_authorizer() -> ApiError:
@@ -70,7 +64,7 @@ def create_acls(request: ApiRequest[m.CreateAclsRequest]) -> None:
                 [acl for acl, error in zip(acls, refusals, strict=True) if error is None]
             )
     except ApiError as error:
-        refusals = [each or error for each in refusals]
+        refusals = [refusal or error for refusal in refusals]
     request.respond(
         m.CreateAclsResponse(
             results=[
@@ -125,7 +119,8 @@ def delete_acls(request: ApiRequest[m.DeleteAclsRequest]) -> None:
         wanted = filter_of(acl_filter)
         if not request.broker.authorizer.is_enabled:
             raise without_authorizer()
-        validate_filter(wanted)
+        if 0 in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type):
+            raise ApiError(f"{wanted} has an unknown value", ErrorCode.INVALID_REQUEST)
         deleted = request.broker.cluster.delete_acls(wanted)
         return m.DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(deletion_of, deleted)))
 
@@ -179,8 +174,8 @@ def _mechanism(change: _Change) -> str:
     if not change.name:
         raise ApiError("the name of a user must not be empty", ErrorCode.UNACCEPTABLE_CREDENTIAL)
     if not 1 <= change.mechanism <= len(SCRAM_MECHANISMS):
-        known = ", ".join(f"{number} ({name})" for number, name in enumerate(SCRAM_MECHANISMS, 1))
-        text = f"mechanism {change.mechanism} of user {change.name!r} is unknown, expected one of {known}"
+        mechanisms = ", ".join(f"{number} ({name})" for number, name in enumerate(SCRAM_MECHANISMS, 1))
+        text = f"mechanism {change.mechanism} of user {change.name!r} is unknown, expected one of {mechanisms}"
         raise ApiError(text, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
     return SCRAM_MECHANISMS[change.mechanism - 1]
 
@@ -224,7 +219,7 @@ def describe_user_scram_credentials(request: ApiRequest[scram.DescribeUserScramC
         return scram.DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, infos[name])
 
     counts = Counter(user.name for user in request.body.users or ()) or dict.fromkeys(infos, 1)
-    results = [described(*each) for each in counts.items()]
+    results = [described(*count) for count in counts.items()]
     request.respond(scram.DescribeUserScramCredentialsResponse(error_message=None, results=results))
 
 
@@ -313,17 +308,17 @@ def _is_wanted(entity: dict[str, str | None], body: quotas.DescribeClientQuotasR
 
 def _check(components: list[quotas.ComponentData]) -> None:
     kinds: set[str] = set()
-    for each in components:
-        if not each.entity_type:
+    for component in components:
+        if not component.entity_type:
             raise ApiError("an entity type is empty", ErrorCode.INVALID_REQUEST)
-        if each.entity_type in kinds:
-            raise ApiError(f"entity type {each.entity_type} appears twice", ErrorCode.INVALID_REQUEST)
-        if each.entity_type not in _ENTITIES:
-            raise ApiError(f"entity type {each.entity_type!r} is unknown", ErrorCode.UNSUPPORTED_VERSION)
-        if each.match_type not in (_EXACT, _DEFAULT, _ANY):
-            raise ApiError(f"match type {each.match_type} is unknown", ErrorCode.INVALID_REQUEST)
-        if (each.match is None) == (each.match_type == _EXACT):
+        if component.entity_type in kinds:
+            raise ApiError(f"entity type {component.entity_type} appears twice", ErrorCode.INVALID_REQUEST)
+        if component.entity_type not in _ENTITIES:
+            raise ApiError(f"entity type {component.entity_type!r} is unknown", ErrorCode.UNSUPPORTED_VERSION)
+        if component.match_type not in (_EXACT, _DEFAULT, _ANY):
+            raise ApiError(f"match type {component.match_type} is unknown", ErrorCode.INVALID_REQUEST)
+        if (component.match is None) == (component.match_type == _EXACT):
             raise ApiError("exact matches need a name, and others have none", ErrorCode.INVALID_REQUEST)
-        kinds.add(each.entity_type)
+        kinds.add(component.entity_type)
     if _IP in kinds and len(kinds) > 1:
         raise ApiError("addresses cannot be combined with users or clients", ErrorCode.INVALID_REQUEST)

@@ -18,10 +18,10 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Final
 
-from kafka_sink.broker.log.compaction import Compaction
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import AbortedRange
 from kafka_sink.broker.log.segment import Segment
+from kafka_sink.broker.log.segments import Compaction
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
@@ -99,7 +99,7 @@ class _Transactions:
     """Which batches belong to aborted transactions, and which markers have no batch left, as the log is read."""
 
     def __init__(self, aborted: Iterable[AbortedRange]) -> None:
-        self._coming = sorted(aborted, key=lambda each: -each.first_offset)
+        self._coming = sorted(aborted, key=lambda aborted_range: -aborted_range.first_offset)
         # Producer id → its aborted transaction, and whether a batch of it was seen.
         self._aborted: dict[int, tuple[AbortedRange, bool]] = {}
         self._committed: set[int] = set()
@@ -161,9 +161,9 @@ class _Cleaner:
         return True
 
     def _read_keys(self) -> None:
-        dirty = [each for each in self._compaction.segments if each.next_offset > self._compaction.first_dirty]
+        dirty = [segment for segment in self._compaction.segments if segment.next_offset > self._compaction.first_dirty]
         # The markers of earlier transactions are not read.
-        ended_here = (each for each in self._compaction.aborted if each.last_offset >= dirty[0].base_offset)
+        ended_here = (aborted for aborted in self._compaction.aborted if aborted.last_offset >= dirty[0].base_offset)
         transactions = _Transactions(ended_here)
         for segment in dirty:
             for batch in self._batches(segment):

@@ -43,12 +43,11 @@ class LogManager:
         self._threads: list[threading.Thread] = []
         filesystem.make_directories(directory)
 
-    def open_existing(self, configs: Callable[[TopicPartition], LogConfig | None]) -> int:
-        """Open every log on disk for which *configs* returns a config; returns the bytes that recovery truncated.
+    def open_existing(self, configs: Callable[[TopicPartition], LogConfig | None]) -> None:
+        """Open every log on disk for which *configs* returns a config.
 
         Other logs (of topics whose deletion was interrupted) are removed.
         """
-        truncated = 0
         for name in self._filesystem.list_directory(self.directory):
             partition = _parse_directory(name)
             if partition is None:
@@ -61,9 +60,7 @@ class LogManager:
                 self._filesystem.remove_tree(self.directory / name)
                 continue
             log = PartitionLog(self.directory / name, self._filesystem, config, self._clock.wall_ms())
-            truncated += log.truncated_bytes
             self._logs[partition] = log
-        return truncated
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
         """The log of *partition*; None if nothing was written to it yet."""
@@ -161,11 +158,13 @@ class LogManager:
         for thread in self._threads:
             thread.join()
 
+    def _all(self) -> list[tuple[TopicPartition, PartitionLog]]:
+        with self._lock:
+            return list(self._logs.items())
+
     def flush_due(self, monotonic_ms: int) -> None:
         """Flush logs whose unflushed data has reached the age of ``flush.ms``."""
-        with self._lock:
-            logs = list(self._logs.values())
-        for log in logs:
+        for _, log in self._all():
             try:
                 log.flush_if_older(monotonic_ms)
             except Exception:
@@ -174,9 +173,7 @@ class LogManager:
 
     def housekeep(self) -> None:
         """Seal rolled segments and apply retention, log by log; a failure of one log does not affect the others."""
-        with self._lock:
-            logs = list(self._logs.items())
-        for partition, log in logs:
+        for partition, log in self._all():
             try:
                 log.seal_rolled_segments()
                 deleted = log.apply_retention(self._clock.wall_ms())
@@ -191,9 +188,7 @@ class LogManager:
 
     def compact(self) -> None:
         """Compact the logs that are due, one after another; a failure of one log does not affect the others."""
-        with self._lock:
-            logs = list(self._logs.items())
-        for partition, log in logs:
+        for partition, log in self._all():
             try:
                 while not self._stopping and compact(log, self._clock.wall_ms(), lambda: self._stopping):
                     self._log.info("compacted %s", partition)

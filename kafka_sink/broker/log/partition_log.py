@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_sink.broker.log import recovery
-from kafka_sink.broker.log.compaction import Compaction, CompactionRules, segments_to_compact
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.producer_state import AbortedRange, KnownProducer, ProducerStateManager, VerificationGuard
 from kafka_sink.broker.log.segment import Segment, TimestampOffset
-from kafka_sink.broker.log.segments import Segments
+from kafka_sink.broker.log.segments import Compaction, CompactionRules, Segments, segments_to_compact
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TransactionVersion
@@ -49,13 +48,11 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class AppendInfo:
-    """The result of an append: first and last offset, log append time if used (else −1), and log start offset."""
+    """The result of an append: its first offset, log append time if used (else −1), and log start offset."""
 
     base_offset: int
-    last_offset: int
     log_append_time_ms: int
     log_start_offset: int
-    duplicate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +136,7 @@ class PartitionLog:
             if header.has_producer_id:
                 kept = self._producers.check(header)
                 if kept is not None:
-                    start = self._segments.start_offset
-                    return AppendInfo(kept.base_offset, kept.last_offset, kept.timestamp, start, duplicate=True)
+                    return AppendInfo(kept.base_offset, kept.timestamp, self._segments.start_offset)
             if header.is_transactional:
                 self._raise_unless_in_transaction(header, guard)
             base_offset = self._segments.end_offset
@@ -150,9 +146,8 @@ class PartitionLog:
             if self._producers.first_unstable_offset is not None:
                 self._note_open_transaction(header, base_offset, before)
             self._flush_if_due(header.record_count)
-            last_offset = base_offset + header.last_offset_delta
             timestamp = wall_ms if self._config.log_append_time else NO_TIMESTAMP
-            return AppendInfo(base_offset, last_offset, timestamp, self._segments.start_offset, duplicate=False)
+            return AppendInfo(base_offset, timestamp, self._segments.start_offset)
 
     def _raise_unless_in_transaction(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
         if self._producers.has_open_transaction(header.producer_id, header.producer_epoch):
@@ -192,7 +187,7 @@ class PartitionLog:
             self._producers.complete(marker, base_offset, wall_ms)
             self._appended_before.pop(ended, None)
             self._flush_if_due(header.record_count)
-            return AppendInfo(base_offset, base_offset, wall_ms, self._segments.start_offset, duplicate=False)
+            return AppendInfo(base_offset, wall_ms, self._segments.start_offset)
 
     def begin_verification(
         self,
@@ -257,7 +252,8 @@ class PartitionLog:
         if self._unflushed_messages < self._config.flush_interval_messages:
             return
         try:
-            self._segments.flush()
+            for segment in (*self._segments.unsealed, self._segments.active):
+                segment.file.flush()
         except OSError as error:
             raise self._flush_failed(error) from error
         self._unflushed_messages = 0
@@ -560,7 +556,7 @@ class PartitionLog:
         with self._lock:
             self._release("removed")
 
-    def _release(self, how: str, code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
-        self._failure = ApiError(f"the log was {how}", code)
+    def _release(self, how: str) -> None:
+        self._failure = ApiError(f"the log was {how}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for segment in self._segments:
             segment.file.close()

@@ -13,7 +13,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafka_sink.common.bounded import json_number, parsed_json
 from kafka_sink.common.errors import ApiError, ErrorCode, OutOfOrderSequenceError
@@ -28,8 +28,7 @@ _SEQUENCES: Final = 2**31
 _FORMAT: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedBatch:
+class AppendedBatch(NamedTuple):
     """A batch of a producer in the log: its first and last sequences and offsets, and its largest timestamp."""
 
     first_sequence: int
@@ -39,8 +38,7 @@ class AppendedBatch:
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedRange:
+class AbortedRange(NamedTuple):
     """Records of *producer_id* from *first_offset* to the marker at *last_offset* are hidden from read_committed."""
 
     producer_id: int
@@ -70,20 +68,15 @@ class KnownProducer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerificationGuard:
-    """Represents one verification with the transaction coordinator; guards are compared by identity.
-
-    *transaction_version* is that of the producer; in version 2 each of its transactions has an epoch of its own.
-    """
+    """Represents one verification with the transaction coordinator; guards are compared by identity."""
 
     producer_id: int
     epoch: int
     transaction_version: TransactionVersion = TransactionVersion.V1
 
     def ends_the_previous(self, marker: EndTransactionMarker) -> bool:
-        """Whether *marker* ends the transaction before the one that is being verified.
-
-        In version 2 a marker has the epoch of the next transaction.
-        """
+        """Whether *marker* ends the transaction before the one that is being verified: in version 2 it has the epoch of
+        the next transaction."""
         return self.transaction_version is TransactionVersion.V2 and self.epoch == marker.producer_epoch
 
 
@@ -277,16 +270,11 @@ class ProducerStateManager:
         *,
         transaction_version: TransactionVersion = TransactionVersion.V1,
     ) -> VerificationGuard:
-        """Begin a verification with the coordinator; the end of the transaction in question invalidates the guard.
+        """See :meth:`PartitionLog.begin_verification`; the end of the transaction in question invalidates the guard.
 
         Until a batch is appended, :meth:`check` rejects batches after the lowest *sequence* that is being verified.
-
-        In *transaction_version* 2, transactions have an epoch each, and a marker has the epoch after that of its
-        transaction (KIP-890). Such a client begins its next transaction as soon as the outcome of the last one is
-        decided, possibly before the marker is in this log; a marker with the epoch in question belongs to the last
-        transaction.
-
-        :raises ApiError: INVALID_PRODUCER_EPOCH, which needs no verification.
+        A client of version 2 begins its next transaction as soon as the outcome of the last one is decided, possibly
+        before the marker is in this log: a marker with the epoch in question belongs to the last transaction.
         """
         state = self._states.get(producer_id)
         if state is not None:
@@ -340,18 +328,14 @@ class ProducerStateManager:
                 producer,
                 state.epoch,
                 state.last_wall_ms,
-                [
-                    [batch.first_sequence, batch.last_sequence, batch.base_offset, batch.last_offset, batch.timestamp]
-                    for batch in state.batches
-                ],
+                state.batches,
                 state.coordinator_epoch,
                 state.last_timestamp,
                 state.transaction_first_offset,
             ]
             for producer, state in self._states.items()
         ]
-        aborted = [[entry.producer_id, entry.first_offset, entry.last_offset] for entry in self._aborted]
-        content = {"format": _FORMAT, "producers": rows, "aborted": aborted}
+        content = {"format": _FORMAT, "producers": rows, "aborted": self._aborted}
         return json.dumps(content, separators=(",", ":")).encode()
 
     def load(self, snapshot: bytes) -> bool:

@@ -66,7 +66,7 @@ def open_log(
     try:
         _load_producers(producers, directory, filesystem, segments, wall_ms)
         if compacted != NO_OFFSET:
-            producers.forget_aborted([each for each in producers.aborted if not _has_marker(segments, each)])
+            producers.forget_aborted([aborted for aborted in producers.aborted if not _has_marker(segments, aborted)])
     except CorruptRecordError as error:
         damage = str(error)
     start = max(start, segments[0].base_offset)
@@ -80,21 +80,20 @@ def open_log(
 def _open_segments(directory: Path, filesystem: FileSystem, index_interval_bytes: int) -> tuple[list[Segment], int]:
     """The segments with valid batches, and the number of bytes that had to be truncated."""
     segments: list[Segment] = []
-    outdated: list[Segment] = []
-    compacted: list[Segment] = []
+    superfluous: list[Segment] = []
     torn = truncated = 0
     for base in stored_offsets(directory, filesystem, LOG_SUFFIX):
         segment = Segment(directory, base, filesystem, index_interval_bytes)
         if segments and (torn or segments[-1].next_offset > base):
             # Segments that follow a truncated one are not part of the recovered log, nor are those whose records a
             # compaction has put into an earlier one.
-            (outdated if torn else compacted).append(segment)
+            truncated += segment.size if torn else 0
+            superfluous.append(segment)
             continue
         torn = _load_segment(segment, segments[-1].index.last_epoch if segments else -1)
         segments.append(segment)
     # Truncation comes last: after a crash in between, the next start repeats the same steps.
-    for segment in (*compacted, *outdated):
-        truncated += segment.size if segment in outdated else 0
+    for segment in superfluous:
         segment.delete()
     if torn:
         truncated += torn

@@ -18,6 +18,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -114,9 +115,9 @@ class OffsetIndex:
     def to_bytes(self, seal: Seal) -> bytes:
         """The content of the index file for a segment whose first ``seal.sealed_bytes`` bytes are on disk."""
         count, epochs = len(self), len(self._epochs)
-        places = seal.sealed_bytes, seal.next_offset, seal.max_timestamp, seal.max_timestamp_offset
+        sealed = seal.sealed_bytes, seal.next_offset, seal.max_timestamp, seal.max_timestamp_offset
         columns = *self._offsets, *self._positions, *self._timestamps, *self._epochs, *self._epoch_starts
-        body = _FIELDS.pack(*places, count, epochs) + struct.pack(f">{3 * count + 2 * epochs}q", *columns)
+        body = _FIELDS.pack(*sealed, count, epochs) + struct.pack(f">{3 * count + 2 * epochs}q", *columns)
         return _PREFIX.pack(_MAGIC, crc32c(body)) + body
 
     @classmethod
@@ -131,15 +132,9 @@ class OffsetIndex:
         if min(count, epochs) < 0 or 8 * (3 * count + 2 * epochs) != len(data) - _PREFIX.size - _FIELDS.size:
             return None
         values = struct.unpack_from(f">{3 * count + 2 * epochs}q", data, _PREFIX.size + _FIELDS.size)
-        index = cls(
-            interval_bytes,
-            array("q", values[:count]),
-            array("q", values[count : 2 * count]),
-            array("q", values[2 * count : 3 * count]),
-            array("q", values[3 * count : 3 * count + epochs]),
-            array("q", values[3 * count + epochs :]),
-        )
-        return index, Seal(*seal)
+        ends = [0, *accumulate((count, count, count, epochs, epochs))]
+        columns = (array("q", values[start:end]) for start, end in pairwise(ends))
+        return cls(interval_bytes, *columns), Seal(*seal)
 
 
 def no_seal(base_offset: int) -> Seal:

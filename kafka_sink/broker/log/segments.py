@@ -1,23 +1,30 @@
-"""The segments of one log in offset order, the newest one open for appends, and the log start offset.
+"""The segments of one log in offset order, the newest one open for appends, and the log start offset; and which of them
+are to be compacted, and when.
 
 Owned by its log and guarded by the partition's lock. The log starts with its oldest segment, or later if records were
 deleted: then an empty file whose name is the offset (``<offset>.start``) stores the log start offset, so it has no
 content that could be damaged. ``<offset>.compacted`` says in the same way up to where it was compacted. The active
-segment must not be deleted, and the log must not start beyond its end.
+segment must not be deleted or compacted, nor may a record at or beyond the last stable offset, because its transaction
+may still be aborted; and the log must not start beyond its end.
+
+Source: apache/kafka ``LogCleanerManager`` (``cleanableOffsets``, ``maxCompactionDelay``) and ``Cleaner``
+(``groupSegmentsBySize``).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kafka_sink.broker.log.filesystem import FileSystem
-from kafka_sink.broker.log.segment import Segment, TimestampOffset, segment_path
+from kafka_sink.broker.log.producer_state import AbortedRange
+from kafka_sink.broker.log.segment import MAX_RELATIVE_OFFSET, Segment, TimestampOffset, segment_path
 from kafka_sink.common.bounded import known_number
-from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
+from kafka_sink.records.batch import BatchHeader
 from kafka_sink.records.reader import read_batches
 
 START_SUFFIX: Final = ".start"
@@ -71,11 +78,6 @@ class Segments:
         self._segments.append(segment)
         return segment
 
-    def flush(self) -> None:
-        """Return when all appended bytes are on disk."""
-        for segment in (*self.unsealed, self.active):
-            segment.file.flush()
-
     def read(self, offset: int, end: int, max_bytes: int, *, whole_first_batch: bool, has_gaps: bool) -> bytes:
         """Batches of one segment from the one with *offset* on, up to the offset *end*.
 
@@ -108,10 +110,7 @@ class Segments:
         return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record with at least this timestamp (ms), None if all records are older.
-
-        :raises CorruptRecordError: if the batch in question cannot be decompressed.
-        """
+        """See :meth:`PartitionLog.offset_for_timestamp`. :raises CorruptRecordError: if a batch is damaged."""
         for segment in self._segments:
             record = segment.offset_for_timestamp(timestamp, self.start_offset)
             if record is not None:
@@ -119,10 +118,7 @@ class Segments:
         return None
 
     def max_timestamp_record(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp, None if there is no record.
-
-        :raises CorruptRecordError: if its batch cannot be decompressed.
-        """
+        """See :meth:`PartitionLog.max_timestamp_record`. :raises CorruptRecordError: if a batch is damaged."""
         newest: TimestampOffset | None = None
         for segment in sorted(self._segments, key=lambda segment: -segment.max_timestamp):
             # A segment may have lost the record with its largest timestamp to a compaction.
@@ -134,10 +130,7 @@ class Segments:
         return newest
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest leader epoch up to *epoch* that has records, and the offset after its last record.
-
-        Returns *epoch* itself and the log start offset if all remaining records have later epochs.
-        """
+        """See :meth:`PartitionLog.end_of_epoch`."""
         history: list[tuple[int, int]] = []
         for segment in self._segments:
             history += [entry for entry in segment.index.epochs() if not history or entry[0] > history[-1][0]]
@@ -217,3 +210,78 @@ def stored_offsets(directory: Path, filesystem: FileSystem, suffix: str) -> list
     """The offsets that are the names of files with *suffix* in *directory*, in ascending order."""
     names = (name.removesuffix(suffix) for name in filesystem.list_directory(directory) if name.endswith(suffix))
     return sorted(number for number in map(known_number, names) if number is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """The settings of a compacted topic: times in ms, *map_bytes* of memory for its keys."""
+
+    delete_retention_ms: int
+    min_lag_ms: int
+    max_lag_ms: int
+    min_dirty_ratio: float
+    map_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What is compacted: *segments* from the first one of the log on, with new records from *first_dirty* on.
+
+    When it began, *last_batches* were the last offset of data (:data:`NO_OFFSET` if there is none) and the epoch of
+    each producer id, and *aborted* the aborted transactions.
+    """
+
+    segments: tuple[Segment, ...]
+    first_dirty: int
+    rules: CompactionRules
+    segment_bytes: int
+    last_batches: Mapping[int, tuple[int, int]]
+    aborted: tuple[AbortedRange, ...]
+    wall_ms: int
+
+    def groups(self, end: int) -> list[list[Segment]]:
+        """The segments with offsets before *end*; what a group holds becomes one segment."""
+        groups: list[list[Segment]] = []
+        for segment in self.segments:
+            if segment.base_offset >= end:
+                break
+            group = groups[-1] if groups else []
+            size = sum(member.size for member in group) + segment.size
+            is_near = not group or segment.next_offset - group[0].base_offset <= MAX_RELATIVE_OFFSET
+            if group and size <= self.segment_bytes and is_near:
+                group.append(segment)
+            else:
+                groups.append([segment])
+        return groups
+
+    def is_last_of_producer(self, header: BatchHeader) -> bool:
+        """Whether a batch tells the state of a producer that is still known: its last sequence, or, in a marker, its
+        epoch."""
+        if header.producer_id not in self.last_batches:
+            return False
+        last_offset, epoch = self.last_batches[header.producer_id]
+        if last_offset != NO_OFFSET:
+            return header.last_offset == last_offset
+        return header.is_control and header.producer_epoch == epoch
+
+
+def segments_to_compact(
+    segments: Sequence[Segment], first_dirty: int, last_stable_offset: int, rules: CompactionRules, wall_ms: int
+) -> Sequence[Segment]:
+    """The first segments of a log that are due for a compaction, together; none if it is not worth its work yet."""
+    closed = segments[:-1]
+    whole = 0
+    for segment in closed:
+        is_dirty = segment.next_offset > first_dirty
+        is_young = rules.min_lag_ms > 0 and is_dirty and segment.max_timestamp > wall_ms - rules.min_lag_ms
+        if segment.next_offset > last_stable_offset or is_young:
+            break
+        whole += 1
+    compactable = closed[:whole]
+    dirty_bytes = sum(segment.size for segment in compactable if segment.next_offset > first_dirty)
+    if not dirty_bytes:
+        return ()
+    dirty = (segment for segment in closed if segment.next_offset > first_dirty)
+    is_late = any(0 < segment.first_timestamp < wall_ms - rules.max_lag_ms for segment in dirty)
+    is_dirty_enough = dirty_bytes / sum(segment.size for segment in compactable) > rules.min_dirty_ratio
+    return compactable if is_late or is_dirty_enough else ()

@@ -151,8 +151,6 @@ class Acceptor:
 
     def _assign(self, connection: AcceptedConnection) -> None:
         """Pass it to the next processor with a free slot; if there is none, wait for the last processor tried."""
-        retries_left = self._processor_count
-        assigned = False
-        while not assigned:
-            retries_left -= 1
-            assigned = next(self._processors).accept(connection, may_block=retries_left <= 0)
+        tries = itertools.count(1)
+        while not next(self._processors).accept(connection, may_block=next(tries) >= self._processor_count):
+            continue

@@ -109,7 +109,8 @@ class ListenerSecurity:
         self._config = config
         self._clock = clock
         self._answer_versions = answer_versions
-        self._protocols = security_protocols(config, listener_names)
+        #: Listener name → security protocol.
+        self.protocols: Final = security_protocols(config, listener_names)
         self._exchanges = _exchanges(config, users, clock)
         self._contexts: TlsContexts | None = None
         self._login_pool = LoginMemoryPool(LOGIN_BYTES, LOGIN_FREE_BYTES)
@@ -119,7 +120,7 @@ class ListenerSecurity:
 
         :raises ConfigError: if a certificate, a key or a mechanism is missing or invalid.
         """
-        protocol = self._protocols[listener_name]
+        protocol = self.protocols[listener_name]
         contexts = None
         if protocol in _TLS:
             # Shared, so that all threads of a listener use a renewed certificate at the same time.
@@ -153,14 +154,9 @@ class ListenerSecurity:
 
 
 def _exchanges(config: BrokerConfig, users: Users, clock: Clock) -> Mapping[str, ServerExchange]:
-    exchanges: dict[str, ServerExchange] = {}
-    for mechanism in config.sasl_enabled_mechanisms:
-        make: Callable[[], PlainServer | ScramServer | OAuthBearerServer]
-        if mechanism == PLAIN:
-            make = partial(PlainServer, users.passwords)
-        elif mechanism == OAUTHBEARER:
-            make = partial(OAuthBearerServer, clock)
-        else:
-            make = partial(ScramServer, mechanism, partial(users.scram, mechanism))
-        exchanges[mechanism] = make
-    return exchanges
+    served: dict[str, ServerExchange] = {
+        PLAIN: partial(PlainServer, users.passwords),
+        OAUTHBEARER: partial(OAuthBearerServer, clock),
+        **{name: partial(ScramServer, name, partial(users.scram, name)) for name in SCRAM_MECHANISMS},
+    }
+    return {mechanism: served[mechanism] for mechanism in config.sasl_enabled_mechanisms}

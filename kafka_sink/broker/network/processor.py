@@ -21,7 +21,6 @@ from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
     NoOpResponse,
-    PieceResponse,
     Request,
     RequestChannel,
     RequestContext,
@@ -138,7 +137,7 @@ class Processor:
         self._ended_running = False
         # Used only by the processor's own thread.
         self._connections: dict[str, ClientConnection] = {}
-        self._inflight_responses: dict[str, SendResponse | PieceResponse] = {}
+        self._inflight_responses: dict[str, SendResponse] = {}
         self._next_connection_index = 0
 
     # --- other threads -----------------------------------------------------------------------------------------------
@@ -243,9 +242,7 @@ class Processor:
                 self._answered(connection_id)
             case SendResponse():
                 response.request.release()
-                self._send_response(connection_id, response, NetworkSend(connection_id, response.segments))
-            case PieceResponse():
-                self._send_response(connection_id, response, NetworkSend(connection_id, [response.data], framed=False))
+                self._send_response(connection_id, response)
             case CloseConnectionResponse():
                 self._ended(response)
                 response.request.release()
@@ -259,14 +256,14 @@ class Processor:
             case _:
                 raise TypeError(f"unknown kind of response: {type(response).__name__}")
 
-    def _send_response(self, connection_id: str, response: SendResponse | PieceResponse, send: NetworkSend) -> None:
+    def _send_response(self, connection_id: str, response: SendResponse) -> None:
         if not self._selector.is_open(connection_id):
             self._log.debug("%s has disconnected; dropping its response", connection_id)
             self._ended(response)
             return
         try:
             # The connection is muted until its response was sent, so the slot is free.
-            self._selector.send(send)
+            self._selector.send(NetworkSend(connection_id, response.segments, framed=response.is_whole))
         except BaseException:
             self._ended(response)
             raise
@@ -313,7 +310,7 @@ class Processor:
                 if response is None:
                     raise RuntimeError(f"a send to {connection_id} completed that was not in flight")
                 self._ended(response)
-                if isinstance(response, SendResponse):
+                if response.is_whole:
                     self._answered(connection_id)
             except Exception as error:
                 self._process_channel_exception(connection_id, "processing a completed send", error)
@@ -332,11 +329,11 @@ class Processor:
                 self._log.info("closing %s: there are too many connections", connection_id)
                 self._close(connection_id)
 
-    def _ended(self, response: NoOpResponse | SendResponse | PieceResponse | CloseConnectionResponse) -> None:
+    def _ended(self, response: NoOpResponse | SendResponse | CloseConnectionResponse) -> None:
         """The response was sent or dropped."""
-        if not isinstance(response, PieceResponse):
+        if not isinstance(response, SendResponse) or response.is_whole:
             self.request_metrics.record(response.request, stopwatch_ns())
-        if isinstance(response, SendResponse | PieceResponse):
+        if isinstance(response, SendResponse):
             response.complete()
 
     # --- connections -------------------------------------------------------------------------------------------------
@@ -390,5 +387,5 @@ class Processor:
                 response = self._responses.popleft()
             except IndexError:
                 return
-            if isinstance(response, SendResponse | PieceResponse):
+            if isinstance(response, SendResponse):
                 response.complete()

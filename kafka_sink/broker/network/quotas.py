@@ -37,12 +37,12 @@ class RateQuotas(Generic[K]):
         rate = self._rates.get(key)
         if rate is None:
             if len(self._rates) >= self._most:
-                self._rates = {each: known for each, known in self._rates.items() if not known.is_idle(now_ms)}
+                self._rates = {client: rate for client, rate in self._rates.items() if not rate.is_idle(now_ms)}
                 self._most = max(2 * len(self._rates), _LEAST)
             rate = self._rates[key] = RateQuota(self._windows, self._window_ms)
         return rate
 
-    def known(self, key: K) -> RateQuota | None:
+    def existing(self, key: K) -> RateQuota | None:
         return self._rates.get(key)
 
 
@@ -133,7 +133,7 @@ class ClientQuota:
     def unrecord(self, client_id: str, size: int, user: str = "") -> None:
         """Revoke a record of *size* bytes, which are not sent after all."""
         with self._lock:
-            rate = self._rates.known(self._limit(user, client_id)[1])
+            rate = self._rates.existing(self._limit(user, client_id)[1])
             if rate is not None:
                 rate.unrecord(size)
 

@@ -82,7 +82,8 @@ class NoOpResponse:
 
 @dataclass(frozen=True, slots=True)
 class SendResponse:
-    """*segments* (header and body, without the frame's length) are sent.
+    """*segments* (header and body, without the frame's length) are sent; if not *is_whole*, they are a part of a
+    frame, sent as it is, and the request stays unanswered.
 
     *on_complete* runs once, on the processor's thread, when they were sent or the connection is closed.
     """
@@ -90,27 +91,12 @@ class SendResponse:
     request: Request
     segments: Sequence[Buffer]
     on_complete: Callable[[], None] | None = None
+    is_whole: bool = True
 
     def complete(self) -> None:
         """Called when the response was sent or dropped."""
         if self.on_complete is not None:
             self.on_complete()
-
-
-@dataclass(frozen=True, slots=True)
-class PieceResponse:
-    """*data*, a part of a response, is sent as it is, without a length prefix. The request stays unanswered.
-
-    *on_complete* runs once, on the processor's thread, when it was sent or the connection is closed.
-    """
-
-    request: Request
-    data: Buffer
-    on_complete: Callable[[], None]
-
-    def complete(self) -> None:
-        """Called when the part was sent or dropped."""
-        self.on_complete()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +121,7 @@ class EndThrottlingResponse:
 
 
 Response: TypeAlias = (
-    NoOpResponse
-    | SendResponse
-    | PieceResponse
-    | CloseConnectionResponse
-    | StartThrottlingResponse
-    | EndThrottlingResponse
+    NoOpResponse | SendResponse | CloseConnectionResponse | StartThrottlingResponse | EndThrottlingResponse
 )
 
 

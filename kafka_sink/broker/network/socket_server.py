@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kafka_sink.broker.authorizer import Users
@@ -18,7 +18,7 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.network.acceptor import Acceptor
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.listener_security import ListenerSecurity
-from kafka_sink.broker.network.processor import Processor, ServerSelectable
+from kafka_sink.broker.network.processor import Processor
 from kafka_sink.broker.network.request_channel import RequestChannel
 from kafka_sink.broker.network.request_metrics import request_figures
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions
@@ -31,34 +31,6 @@ from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 
 CONTROL_PLANE_QUEUE_CAPACITY: Final = 20
-
-SelectorFactory = Callable[[EndPoint, MemoryPool], ServerSelectable]
-
-
-def kselector_factory(
-    config: BrokerConfig, endpoints: Sequence[EndPoint], users: Users, clock: Clock, answer_versions: AnswerVersions
-) -> SelectorFactory:
-    """Returns a factory of the processors' selectors, with the limits and the security of *config*.
-
-    :raises ConfigError: if a listener has no security protocol, or mechanisms are malformed; the certificates of a
-        listener are loaded later.
-    """
-    names = [endpoint.listener_name for endpoint in endpoints]
-    security = ListenerSecurity(config, names, users, clock, answer_versions)
-
-    def create(endpoint: EndPoint, memory_pool: MemoryPool) -> ServerSelectable:
-        limits = SelectorLimits(
-            max_receive_bytes=config.socket_request_max_bytes,
-            memory_pool=memory_pool,
-            connections_max_idle_ms=config.connections_max_idle_ms,
-            failed_authentication_delay_ms=config.connection_failed_authentication_delay_ms,
-            setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-        )
-        builder = security.channel_builder(endpoint.listener_name, memory_pool)
-        return KSelector(builder, clock, limits, log_context=f"listener {endpoint.listener_name}")
-
-    return create
-
 
 _IDLE: Final = Family(
     "SocketServer",
@@ -88,10 +60,21 @@ class SocketServer:
     """Data planes (one per listener) and, if configured, the control plane."""
 
     def __init__(
-        self, node: str, config: BrokerConfig, endpoints: list[EndPoint], clock: Clock, selectors: SelectorFactory
+        self,
+        node: str,
+        config: BrokerConfig,
+        endpoints: list[EndPoint],
+        users: Users,
+        clock: Clock,
+        answer_versions: AnswerVersions,
     ) -> None:
-        """Does not open anything. :raises ConfigError: if the listeners contradict each other."""
+        """Does not open anything.
+
+        :raises ConfigError: if the listeners contradict each other, one has no security protocol, or mechanisms are
+            malformed; the certificates of a listener are loaded later.
+        """
         names = [endpoint.listener_name for endpoint in endpoints]
+        self.security = ListenerSecurity(config, names, users, clock, answer_versions)
         for option, name in (
             ("control.plane.listener.name", config.control_plane_listener_name),
             ("inter.broker.listener.name", config.inter_broker_listener_name),
@@ -108,7 +91,6 @@ class SocketServer:
         self._node = node
         self._config = config
         self._clock = clock
-        self._selectors = selectors
         self._endpoints = sorted(endpoints, key=lambda item: item.listener_name != config.inter_broker_listener_name)
         limits = ConnectionLimits.of(config)
         refuse_unknown_listeners("max.connections.per.listener", limits.per_listener, names)
@@ -148,7 +130,7 @@ class SocketServer:
         name = endpoint.listener_name
         first = len(self._processors)
         for number in range(first, first + processors):
-            selector = self._selectors(endpoint, self._memory_pool)
+            selector = self._selector(name)
             self._processors.append(Processor(number, name, selector, channel, self.connection_quotas, self._clock))
         # Opened last, because the acceptor closes it: invalid certificates must not leave a port bound.
         listener = Listener(
@@ -160,6 +142,18 @@ class SocketServer:
         )
         self._listeners[name] = listener
         self._acceptors[name] = Acceptor(name, listener, self._processors[first:], self.connection_quotas, self._clock)
+
+    def _selector(self, listener_name: str) -> KSelector:
+        config = self._config
+        limits = SelectorLimits(
+            max_receive_bytes=config.socket_request_max_bytes,
+            memory_pool=self._memory_pool,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            failed_authentication_delay_ms=config.connection_failed_authentication_delay_ms,
+            setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        )
+        builder = self.security.channel_builder(listener_name, self._memory_pool)
+        return KSelector(builder, self._clock, limits, log_context=f"listener {listener_name}")
 
     def start_processing_requests(self) -> None:
         """Start the threads, processors before acceptors."""

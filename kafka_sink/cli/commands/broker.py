@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -22,9 +21,8 @@ from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.cli import output
 from kafka_sink.cli.commands.ui import DEFAULT_PORT as DEFAULT_UI_PORT
 from kafka_sink.cli.commands.ui import decoder_of, page_server
-from kafka_sink.cli.serving import MetricsFile, StopSignals, metrics_address, served
+from kafka_sink.cli.serving import StopSignals, metrics_address, served, write_metrics_until
 from kafka_sink.common import config as configuration
-from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.properties import load_properties
 from kafka_sink.common.version import VERSION
@@ -130,45 +128,37 @@ def broker(
     )
     for text in faults:
         set_fault(cluster.faults, text)
-    metrics = MetricsFile(metrics_file, lambda: _text_of(cluster), SYSTEM_CLOCK)
-    with StopSignals() as stop, cluster, metrics, _registry(registry_port, data_dir) as registry:
+    with StopSignals() as stop, cluster, ExitStack() as servers:
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
         for node_id, listeners in sorted(cluster.nodes.items()):
             _log.info("broker %d listens on %s", node_id, ", ".join(map(str, listeners.values())))
         _warn_if_locked(cluster, config)
-        if registry is not None:
-            _log.info("schema.registry.url=%s", registry.url)
-        with _pages(cluster, ui_port, registry), served(metrics_host, metrics_port, cluster.metrics):
-            click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
+        schemas: dict[str, str] = {}
+        if registry_port is not None:
+            schemas[URL] = servers.enter_context(_registry(registry_port, data_dir)).url
+            _log.info("schema.registry.url=%s", schemas[URL])
+        if ui_port is not None:
+            pages = page_server(cluster.bootstrap_servers, ui_port, decode=decoder_of(schemas))
+            _log.info("ui=%s", servers.enter_context(pages).url)
+        servers.enter_context(served(metrics_host, metrics_port, cluster.metrics))
+        click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
+        if metrics_file is None:
             stop.wait()
-            _log.info("stopping")
+        else:
+            # A broker that shows no metrics starts without it.
+            from kafka_sink.common.exposition import TEXT, rendered
+
+            write_metrics_until(stop.wait, metrics_file, lambda: rendered(cluster.metrics(), TEXT)[0])
+        _log.info("stopping")
 
 
-@contextmanager
-def _pages(cluster: EmbeddedCluster, port: int | None, registry: EmbeddedRegistry | None) -> Iterator[None]:
-    """The pages of the *cluster* on *port*, with the schemas of *registry*; nothing without a port."""
-    if port is None:
-        yield
-        return
-    extra = {} if registry is None else {URL: registry.url}
-    with page_server(cluster.bootstrap_servers, port, decode=decoder_of(extra)) as server:
-        _log.info("ui=%s", server.url)
-        yield
-
-
-@contextmanager
-def _registry(port: int | None, data_dir: Path | None) -> Iterator[EmbeddedRegistry | None]:
-    """A schema registry on *port* that keeps what it has in *data_dir*; nothing without a port."""
-    if port is None:
-        yield None
-        return
+def _registry(port: int, data_dir: Path | None) -> EmbeddedRegistry:
+    """A schema registry that keeps its schemas in *data_dir*. :raises ConfigError: if that or the port is in use."""
     try:
-        registry = EmbeddedRegistry(port=port, data_dir=data_dir)
+        return EmbeddedRegistry(port=port, data_dir=data_dir)
     except OSError as error:
         raise ConfigError(f"--registry-port {port}: {error.strerror or error}; choose another port, or 0") from None
-    with registry:
-        yield registry
 
 
 def _warn_if_locked(cluster: EmbeddedCluster, config: BrokerConfig) -> None:
@@ -198,13 +188,6 @@ def raise_descriptor_limit() -> None:
     except (OSError, ValueError) as error:
         # macOS has a lower limit than the one that it reports.
         _log.warning("cannot raise the limit of %d open files and connections: %s", soft, error)
-
-
-def _text_of(cluster: EmbeddedCluster) -> str:
-    # A broker that shows no metrics starts without it.
-    from kafka_sink.common.exposition import TEXT, rendered
-
-    return rendered(cluster.metrics(), TEXT)[0]
 
 
 def _config(path: str | None) -> BrokerConfig:

@@ -15,15 +15,14 @@ import click
 from kafka_sink.cli import options, output
 from kafka_sink.cli.values.json_records import to_json_line
 from kafka_sink.cli.values.typed_values import shown
-from kafka_sink.client.blocking.admin import LATEST as LATEST_OFFSET
 from kafka_sink.client.blocking.admin import AdminClient, AdminConfig
 from kafka_sink.common import config as configuration
-from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader, PeekLimits, newest_records
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, FromTime, Start
 from kafka_sink.formats.column_format import FORMATS
+from kafka_sink.ui.documents import topic_documents
 
 
 @click.command()
@@ -126,7 +125,17 @@ def consume(
         return output.EXIT_NOT_SHOWN
     if offset and not printed:
         with AdminClient(connection.bootstrap_servers, configuration.known_to(AdminConfig, config)) as admin:
-            _tell_of_ends_before(offset, _ends(admin, topic, partitions))
+            entries = topic_documents(admin, [topic])[0]["partitions"]
+        # Without this message the topic would appear to be empty.
+        ends = [
+            f"{topic}-{entry['partition']} ends at offset {entry['end_offset']}"
+            for entry in entries
+            if entry["end_offset"] is not None
+            and entry["end_offset"] < offset
+            and (not partitions or entry["partition"] in partitions)
+        ]
+        if ends:
+            output.error_line(f"no records to read from offset {offset} on: {', '.join(ends)}")
     return 0
 
 
@@ -143,17 +152,3 @@ def _start(from_beginning: bool, offset: int | None, time_ms: int | None, follow
     if time_ms is not None:
         return FromTime(time_ms)
     return LATEST if follow and not from_beginning else EARLIEST
-
-
-def _ends(admin: AdminClient, topic: str, partitions: tuple[int, ...]) -> dict[TopicPartition, int]:
-    infos = admin.describe_topics([topic])[topic].partitions
-    # Only a leader has the end offset: a request for a partition without a leader would take the complete time-out.
-    led = [info.topic_partition for info in infos if info.leader and (not partitions or info.partition in partitions)]
-    return admin.offsets(led, LATEST_OFFSET)
-
-
-def _tell_of_ends_before(offset: int, ends: dict[TopicPartition, int]) -> None:
-    """Report partitions that end before *offset*: without this message the topic would appear to be empty."""
-    shown = [f"{partition} ends at offset {end}" for partition, end in sorted(ends.items()) if end < offset]
-    if shown:
-        output.error_line(f"no records to read from offset {offset} on: {', '.join(shown)}")

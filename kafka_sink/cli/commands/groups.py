@@ -18,7 +18,7 @@ from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.transactions import delete_progress_command
-from kafka_sink.ui.group_documents import group_documents, sinks_of
+from kafka_sink.ui.documents import group_documents, sinks_of
 
 
 @click.group(cls=CommandGroup)
@@ -51,9 +51,9 @@ def describe(names: tuple[str, ...], as_json: bool, connection: options.Connecti
     The offset of an exactly-once sink's group counts batches: the command shows the last batch instead of a lag.
     """
     with _connect(connection) as admin, AdminClient(connection.bootstrap_servers, connection.bounded) as topics:
-        found = group_documents(admin, topics, names)
-    documents = [document for document in found if not document["problem"]]
-    problem = "; ".join(document["problem"] for document in found if document["problem"])
+        described = group_documents(admin, topics, names)
+    documents = [document for document in described if not document["problem"]]
+    problem = "; ".join(document["problem"] for document in described if document["problem"])
     if not documents:
         raise click.ClickException(f"{problem}.")
     columns = ("group", "state", "topic", "partition", "offset", "end offset", "lag", "member", "client", "host")
@@ -135,20 +135,21 @@ def reset_offsets(
     with _connect(connection) as admin, AdminClient(connection.bootstrap_servers, connection.bounded) as topics:
         committed = admin.committed(name)
         _refuse_sink(name, committed)
-        before = {place: each.offset for place, each in committed.items()}
-        places = _places(topics, before, topic_names, partitions)
-        if not places:
+        before = {partition: committed_offset.offset for partition, committed_offset in committed.items()}
+        chosen = _chosen_partitions(topics, before, topic_names, partitions)
+        if not chosen:
             raise click.UsageError(f"Group {name} has no committed offsets: give --topic.")
-        first, end = topics.offsets(places, EARLIEST), topics.offsets(places, LATEST)
+        first, end = topics.offsets(chosen, EARLIEST), topics.offsets(chosen, LATEST)
         goal = {"earliest": first, "latest": end}.get(target or "", {})
-        after = {place: goal.get(place, min(max(offset or 0, first[place]), end[place])) for place in places}
+        after = {one: goal.get(one, min(max(offset or 0, first[one]), end[one])) for one in chosen}
         if not dry_run:
-            _refuse_members(admin, name, known=bool(before))
+            if before:
+                _refuse_members(admin, name)
             output.ask(f"Set the offsets of {name} for {len(after)} partitions?", yes=yes)
             admin.set_offsets(name, after)
     changes = [
-        {"topic": place.topic, "partition": place.partition, "before": before.get(place), "after": offset}
-        for place, offset in after.items()
+        {"topic": partition.topic, "partition": partition.partition, "before": before.get(partition), "after": offset}
+        for partition, offset in after.items()
     ]
     columns = ("topic", "partition", "before", "after")
     output.show(as_json, changes, columns, [[_shown(value) for value in change.values()] for change in changes])
@@ -166,9 +167,7 @@ def _refuse_sink(name: str, committed: Mapping[TopicPartition, OffsetAndMetadata
         )
 
 
-def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:
-    if not known:
-        return
+def _refuse_members(admin: GroupAdmin, name: str) -> None:
     group = admin.describe(name)
     if group.members:
         clients = ", ".join(sorted({member.client_id for member in group.members}))
@@ -177,7 +176,7 @@ def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:
         )
 
 
-def _places(
+def _chosen_partitions(
     topics: AdminClient, committed: dict[TopicPartition, int], topic_names: tuple[str, ...], partitions: tuple[int, ...]
 ) -> list[TopicPartition]:
     if not topic_names:

@@ -26,7 +26,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaTimeoutError, RecordTooLargeError, SerializationError
 from kafka_sink.formats.column_format import AVRO, PROTOBUF
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
+from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.registry.client import RegistryClient
 
@@ -49,10 +49,11 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._acknowledged = 0
-        self._failed = 0
+        self.failed = 0
         self._ranges: dict[int, tuple[int, int]] = {}
         self._errors: set[str] = set()
-        self._has_timed_out = False
+        #: Whether a record has timed out: the following records would only wait for the same time.
+        self.has_timed_out = False
 
     def on_delivery(self, line_number: int, delivery: Delivery) -> None:
         """Count the record of a line as acknowledged or failed."""
@@ -72,22 +73,13 @@ class Tally:
         if isinstance(error, _FAULTS_OF_A_LINE):
             text = f"line {line_number}: {text}"
         with self._lock:
-            self._failed += 1
-            self._has_timed_out = self._has_timed_out or isinstance(error, KafkaTimeoutError)
+            self.failed += 1
+            self.has_timed_out = self.has_timed_out or isinstance(error, KafkaTimeoutError)
             is_shown = text not in self._errors and len(self._errors) < MAX_ERRORS_SHOWN
             if is_shown:
                 self._errors.add(text)
         if is_shown:
             output.error_line(text)
-
-    @property
-    def failed(self) -> int:
-        return self._failed
-
-    @property
-    def has_timed_out(self) -> bool:
-        """Whether a record has timed out: the following records would only wait for the same time."""
-        return self._has_timed_out
 
     def report(self, topic: str) -> dict[str, Any]:
         """The outcome, ready for JSON. Offsets are null if the broker did not return them (acks=0)."""
@@ -103,7 +95,7 @@ class Tally:
             return {
                 "topic": topic,
                 "acknowledged": self._acknowledged,
-                "failed": self._failed,
+                "failed": self.failed,
                 "partitions": partitions,
             }
 
@@ -251,12 +243,15 @@ class _Sending:
         return completed
 
     def _send_line(self, number: int, line: bytes, reader: LineReader) -> bool:
+        """Pass the record of *line* to the producer; False if the following ones would fail in the same way."""
         try:
             record = reader(line)
         except SerializationError as error:
             self._tally.add_failure(number, error)
             return True
-        return _stage(self._producer, record, partial(self._tally.on_delivery, number))
+        future = self._producer.send(record, on_delivery=partial(self._tally.on_delivery, number))
+        # Others have not ended yet, or their lines alone are at fault.
+        return not isinstance(future, FailedFuture) or isinstance(future.exception(), _FAULTS_OF_A_LINE)
 
     def _finish(self) -> None:
         try:
@@ -266,13 +261,6 @@ class _Sending:
             # The remaining records fail now and are counted like all others that were not acknowledged.
             with suppress(KafkaTimeoutError):
                 self._producer.close(timeout=0)
-
-
-def _stage(producer: KafkaProducer, record: ProducerRecord, on_delivery: DeliveryCallback) -> bool:
-    """Pass *record* to the producer; False if the following records would fail in the same way."""
-    future = producer.send(record, on_delivery=on_delivery)
-    # Others have not ended yet, or their lines alone are at fault.
-    return not isinstance(future, FailedFuture) or isinstance(future.exception(), _FAULTS_OF_A_LINE)
 
 
 class InputTooLongError(SerializationError):

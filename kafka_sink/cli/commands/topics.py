@@ -13,12 +13,10 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.output import CommandGroup
-from kafka_sink.client.blocking.admin import BROKER_DEFAULT, EARLIEST, LATEST, AdminClient, TopicDescription
-from kafka_sink.client.metadata.cluster import PartitionInfo
+from kafka_sink.client.blocking.admin import BROKER_DEFAULT, AdminClient
 from kafka_sink.client.requests.admin_requests import ConfigValue
 from kafka_sink.common.model import TopicPartition
-
-OffsetsByPartition = dict[TopicPartition, int]
+from kafka_sink.ui.documents import topic_documents
 
 
 @click.group(cls=CommandGroup)
@@ -138,16 +136,16 @@ def describe(names: tuple[str, ...], configs: bool, as_json: bool, connection: o
             _show_configs(admin.topic_configs(names or admin.list_topics()), as_json=as_json)
         return
     with _connect(connection) as admin:
-        described = admin.describe_topics(names or admin.list_topics())
-        # Only a leader has the offsets: a request for a partition without a leader would take the complete time-out.
-        led = [info.topic_partition for topic in described.values() for info in topic.partitions if info.leader]
-        first = admin.offsets(led, EARLIEST, known_only=True)
-        # A leader that has not answered would take the time of the others once more.
-        end = admin.offsets(first, LATEST, known_only=True)
-    documents = [_document(topic, first, end) for topic in described.values()]
+        documents = topic_documents(admin, names or admin.list_topics())
     columns = ("topic", "partition", "leader", "replicas", "in sync", "first offset", "end offset")
     output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
-    if unknown := [str(partition) for partition in led if partition not in end]:
+    unknown = [
+        f"{document['topic']}-{partition['partition']}"
+        for document in documents
+        for partition in document["partitions"]
+        if partition["leader"] is not None and partition["end_offset"] is None
+    ]
+    if unknown:
         raise click.ClickException(f"no leader has returned the offsets of {', '.join(unknown)}: check its broker.")
 
 
@@ -162,26 +160,6 @@ def _show_configs(configs: dict[str, dict[str, ConfigValue]], *, as_json: bool) 
         for name, entry in entries.items()
     ]
     output.show(as_json, documents, ("topic", "setting", "value", "from"), rows)
-
-
-def _document(topic: TopicDescription, first: OffsetsByPartition, end: OffsetsByPartition) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "topic_id": None if topic.topic_id is None else str(topic.topic_id),
-        "internal": topic.is_internal,
-        "partitions": [_partition(info, first, end) for info in topic.partitions],
-    }
-
-
-def _partition(info: PartitionInfo, first: OffsetsByPartition, end: OffsetsByPartition) -> dict[str, Any]:
-    return {
-        "partition": info.partition,
-        "leader": None if info.leader is None else info.leader.id,
-        "replicas": [node.id for node in info.replicas],
-        "isr": [node.id for node in info.isr],
-        "first_offset": first.get(info.topic_partition),
-        "end_offset": end.get(info.topic_partition),
-    }
 
 
 def _rows(document: dict[str, Any]) -> list[tuple[object, ...]]:

@@ -185,15 +185,18 @@ def hanging(
         )
     with _connect(connection) as client:
         if partition is not None and start_offset is not None:
-            place = TopicPartition(topic, partition)
-            _end_in_log(client, place, start_offset, commit=commit_at is not None)
+            log = TopicPartition(topic, partition)
+            _end_in_log(client, log, start_offset, commit=commit_at is not None)
             return
-        places = _places(client, topic, partition)
-        opened = client.run(client.leaders.open_transactions(places))
-        numbered = [(place.partition, each) for place in places for each in opened.get(place, ())]
-    documents = [{"partition": number, **asdict(each)} for number, each in numbered]
+        logs = _partitions_of(client, topic, partition)
+        opened = client.run(client.leaders.open_transactions(logs))
+        numbered = [(log.partition, transaction) for log in logs for transaction in opened.get(log, ())]
+    documents = [{"partition": number, **asdict(transaction)} for number, transaction in numbered]
     columns = ("partition", "start offset", "producer id", "epoch", "last written")
-    rows = [(n, each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms)) for n, each in numbered]
+    rows = [
+        (n, transaction.start_offset, transaction.producer_id, transaction.epoch, _age(transaction.last_written_ms))
+        for n, transaction in numbered
+    ]
     output.show(as_json, documents, columns, rows)
 
 
@@ -248,7 +251,7 @@ def _show_standing(name: str, topic: str, state: Standing, version: int) -> None
     )
 
 
-def _places(client: CoordinatorClient, topic: str, partition: int | None) -> list[TopicPartition]:
+def _partitions_of(client: CoordinatorClient, topic: str, partition: int | None) -> list[TopicPartition]:
     """The partition, or those of *topic*."""
     numbers = [info.partition for info in client.run(client.partitions(topic))]
     if not numbers:
@@ -258,23 +261,27 @@ def _places(client: CoordinatorClient, topic: str, partition: int | None) -> lis
     return [TopicPartition(topic, number) for number in numbers if partition in (None, number)]
 
 
-def _end_in_log(client: CoordinatorClient, place: TopicPartition, start_offset: int, *, commit: bool) -> None:
-    _places(client, *place)
-    transactions = client.run(client.leaders.open_transactions([place])).get(place, [])
+def _end_in_log(client: CoordinatorClient, partition: TopicPartition, start_offset: int, *, commit: bool) -> None:
+    _partitions_of(client, *partition)
+    transactions = client.run(client.leaders.open_transactions([partition])).get(partition, [])
     chosen = next((opened for opened in transactions if opened.start_offset == start_offset), None)
     if chosen is None:
         begins = ", ".join(str(opened.start_offset) for opened in transactions) or "none"
-        text = f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
+        text = f"no transaction of {partition} begins at {start_offset}; open transactions begin at: {begins}."
         raise click.ClickException(text)
     named = client.run(client.list_ids(producer_ids=[chosen.producer_id]))
     descriptions = client.run(client.describe(named)).values()
     described = next((item for item in descriptions if item.transaction.producer_id == chosen.producer_id), None)
-    reason = _against_commit(client, described, chosen) if commit else _against_abort(client, described, chosen)
+    reason = None
+    if commit:
+        reason = _against_commit(client, described, chosen)
+    elif described is not None and _is_committed(client, described, chosen):
+        reason = "was committed by its coordinator, and an abort would lose its rows: use --commit-at."
     if reason is not None:
-        raise click.ClickException(f"the transaction of producer id {chosen.producer_id} in {place} {reason}")
-    client.run(client.leaders.write_marker(place, chosen, commit=commit))
+        raise click.ClickException(f"the transaction of producer id {chosen.producer_id} in {partition} {reason}")
+    client.run(client.leaders.write_marker(partition, chosen, commit=commit))
     done = "committed" if commit else "aborted"
-    output.line(f"{done} the transaction of producer id {chosen.producer_id} in {place}")
+    output.line(f"{done} the transaction of producer id {chosen.producer_id} in {partition}")
 
 
 def _is_committed(client: CoordinatorClient, described: TransactionDescription, opened: LogTransaction) -> bool:
@@ -314,15 +321,6 @@ def _against_commit(
             f"has epoch {opened.epoch}, and its coordinator says that {described.transaction} is {described.state}: "
             "that does not prove that it was committed. --abort-at aborts it."
         )
-    return None
-
-
-def _against_abort(
-    client: CoordinatorClient, described: TransactionDescription | None, opened: LogTransaction
-) -> str | None:
-    """Why the *opened* transaction must not be aborted; None if nothing speaks against it."""
-    if described is not None and _is_committed(client, described, opened):
-        return "was committed by its coordinator, and an abort would lose its rows: use --commit-at."
     return None
 
 

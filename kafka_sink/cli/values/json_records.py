@@ -48,11 +48,11 @@ def to_json_line(
     says where and why, which *report* gets too. Of a damaged record the value is written so, which are all its bytes.
     """
     reasons: list[str] = []
-    if record.problem:
-        value = _refused(record.problem)
 
-    def shown(form: Shown, payload: bytes | None) -> str:
+    def shown(form: Shown, payload: bytes | None, problem: str = "") -> str:
         try:
+            if problem:
+                raise SerializationError(f"the record is damaged: {problem}")
             return form(payload)
         except SerializationError as error:
             reasons.append(str(undecodable(record, error)))
@@ -64,8 +64,8 @@ def to_json_line(
         "offset": json_text(record.offset),
         "timestamp": json_text(None if record.timestamp == NO_TIMESTAMP else record.timestamp),
         "key": shown(key, record.key),
-        "value": shown(value, record.value),
-        "headers": json_text([[name, bytes_to_json(each)] for name, each in record.headers]),
+        "value": shown(value, record.value, record.problem),
+        "headers": json_text([[name, bytes_to_json(content)] for name, content in record.headers]),
     }
     if reasons:
         fields["error"] = json_text("; ".join(reasons))
@@ -75,11 +75,15 @@ def to_json_line(
     return b"{" + b", ".join(encoded) + b"}\n"
 
 
-def _refused(problem: str) -> Shown:
-    def refuse(payload: bytes | None) -> str:
-        raise SerializationError(f"the record is damaged: {problem}")
-
-    return refuse
+def json_object(line: bytes, expected: str) -> dict[str, Any]:
+    """The object that *line* is. :raises SerializationError: if it is none; the text says what was *expected*."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise SerializationError(f"expected {expected}")
+    return value
 
 
 def bytes_from_json(value: Any, field: str) -> bytes | None:
@@ -107,12 +111,7 @@ def from_json_line(
     :raises SerializationError: if the line is not JSON or not an object, or if a field is unknown or has the wrong
         type.
     """
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise SerializationError(f"not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise SerializationError('expected an object such as {"key": "k", "value": "v"}')
+    fields = json_object(line, 'an object such as {"key": "k", "value": "v"}')
     for name in fields:
         if name not in _FIELDS:
             raise SerializationError(f"unknown field {name!r}{nearest(name, _USED_FIELDS)}")

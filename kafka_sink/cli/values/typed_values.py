@@ -19,7 +19,6 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from functools import cache
 from typing import Any, Final
 
 from kafka_sink.cli.values.json_records import Read, Shown, bytes_from_json, bytes_text
@@ -165,8 +164,66 @@ def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
 
 
 def _pieces(form: str, column: str, registry: RegistryClient, most_values: int) -> Pieces:
-    """:raises FormatError: if a package of the format is missing."""
-    return _protobuf_pieces(column, registry, most_values) if form == PROTOBUF else _of_avro(column, registry)
+    """What makes JSON of the keys or values, called *column*; of Protobuf, with at most *most_values* values each.
+
+    :raises FormatError: if a package of the format is missing.
+    """
+    if form == PROTOBUF:
+        check_installed()
+
+    def reader_of(schema: SchemaText) -> DatumReader | _MessageReader:
+        return _MessageReader(linked_protobuf(schema), most_values) if form == PROTOBUF else DatumReader(linked(schema))
+
+    readers = KeptSchemas(lambda schema_id: registry.schema(schema_id, form.upper()), reader_of)
+
+    def decoded(payload: bytes) -> Iterator[str]:
+        schema_id, data = split_wire(payload)
+        try:
+            yield from readers.of(schema_id).pieces(data)
+        except CorruptRecordError as error:
+            kind = form.capitalize()
+            raise SerializationError(f"the {column} is not valid {kind} of schema {schema_id}: {error}") from None
+
+    return decoded
+
+
+class _MessageReader:
+    """Makes JSON of messages of the schema *text*, with at most *most_values* values each."""
+
+    def __init__(self, text: str, most_values: int) -> None:
+        """:raises FormatError: if it is no valid schema."""
+        self._names = {position: name for name, position in message_names(text)}
+        self._scale = Scale(parse_file(text))
+        self._pool = pool_of(text)
+        self._most_values = most_values
+
+    def pieces(self, payload: bytes) -> Iterator[str]:
+        """The JSON of a message, which stands in *payload* behind its position in the schema.
+
+        :raises CorruptRecordError: if it is none, or has too many values.
+        """
+        from google.protobuf import json_format, message_factory
+
+        position, data = split_position(payload)
+        if position not in self._names:
+            raise CorruptRecordError(f"it is of a message that the schema does not have: {position}")
+        name = self._names[position]
+        self._scale.check(name, data, self._most_values)
+        try:
+            text: str = json_format.MessageToJson(
+                message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name)).FromString(data),
+                always_print_fields_with_no_presence=True,
+                preserving_proto_field_name=True,
+                indent=None,
+                ensure_ascii=False,
+                descriptor_pool=self._pool,
+            )
+        except MemoryError:
+            raise
+        except Exception as error:
+            # The library's errors are of many kinds, and a schema chooses among them.
+            raise CorruptRecordError(f"{type(error).__name__}: {error!s:.200}") from None
+        yield without_controls(text)
 
 
 def _whole(pieces: Pieces, column: str) -> Shown:
@@ -184,19 +241,6 @@ def _whole(pieces: Pieces, column: str) -> Shown:
     return text
 
 
-def _of_avro(column: str, registry: RegistryClient) -> Pieces:
-    readers = KeptSchemas(registry.schema, lambda schema: DatumReader(linked(schema)))
-
-    def decoded(payload: bytes) -> Iterator[str]:
-        schema_id, data = split_wire(payload)
-        try:
-            yield from readers.of(schema_id).pieces(data)
-        except CorruptRecordError as error:
-            raise SerializationError(f"the {column} is not valid Avro of schema {schema_id}: {error}") from None
-
-    return decoded
-
-
 def _json_of(payload: bytes, column: str) -> str:
     """The payload itself, in one line: parsed and written again, numbers would lose digits."""
     data = split_wire(payload)[1] if payload[:1] == b"\0" else payload
@@ -209,6 +253,9 @@ def _json_of(payload: bytes, column: str) -> str:
     return without_controls(text.replace("\n", " ").replace("\r", " "))
 
 
+_Encode = Callable[[Any, str], bytes]
+
+
 def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:
     """What makes payloads of JSON, by the schema in the file, which is registered or looked up as the options say, or
     by the latest one of the subject.
@@ -216,18 +263,23 @@ def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:
     :raises ConfigError: if the schema is invalid, or a package of the format is not installed.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
     """
-    return _protobuf_writer(registry, written) if written.form == PROTOBUF else _avro_writer(registry, written)
-
-
-def _avro_writer(registry: RegistryClient, written: TypedColumn) -> Read:
-    fastavro = _fastavro()
+    if written.form == AVRO:
+        _fastavro()
     schema_id, schema = registered(registry, written, given_form(written))
-    kind, parsed = parse_schema(schema), fastavro.parse_schema(json_of(schema))
+    encode = _message_encoder(schema, written.message) if written.form == PROTOBUF else _datum_encoder(schema)
     header = wire_header(schema_id)
 
     def encoded(value: Any, field: str) -> bytes | None:
-        if value is None:
-            return None
+        return None if value is None else header + encode(value, field)
+
+    return encoded
+
+
+def _datum_encoder(schema: str) -> _Encode:
+    fastavro = _fastavro()
+    kind, parsed = parse_schema(schema), fastavro.parse_schema(json_of(schema))
+
+    def encode(value: Any, field: str) -> bytes:
         datum, target = _avro_datum(value, kind, field), io.BytesIO()
         try:
             fastavro.validation.validate(datum, parsed, strict=False)
@@ -237,9 +289,9 @@ def _avro_writer(registry: RegistryClient, written: TypedColumn) -> Read:
             raise SerializationError(f"field {field}: {problem}") from None
         except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
             raise SerializationError(f"field {field}: {error}") from None
-        return header + target.getvalue()
+        return target.getvalue()
 
-    return encoded
+    return encode
 
 
 def _fastavro() -> Any:
@@ -254,97 +306,20 @@ def _fastavro() -> Any:
     return fastavro
 
 
-def _protobuf_pieces(column: str, registry: RegistryClient, most_values: int) -> Pieces:
-    """What makes JSON of the keys or values, called *column*, with at most *most_values* values each.
-
-    :raises FormatError: if a package is missing.
-    """
-    check_installed()
-    schemas = KeptSchemas(
-        lambda schema_id: registry.schema(schema_id, PROTOBUF.upper()),
-        lambda schema: _ReadSchema(linked_protobuf(schema)),
-    )
-
-    def decoded(payload: bytes) -> Iterator[str]:
-        schema_id, data = split_wire(payload)
-        schema = schemas.of(schema_id)
-        position, data = split_position(data)
-        if position not in schema.names:
-            raise SerializationError(f"the {column} is of a message that schema {schema_id} does not have: {position}")
-        try:
-            yield schema.as_json(schema.names[position], data, most_values)
-        except CorruptRecordError as error:
-            raise SerializationError(f"the {column} is not valid Protobuf of schema {schema_id}: {error}") from None
-
-    return decoded
-
-
-class _ReadSchema:
-    """The messages of the schema *text*."""
-
-    def __init__(self, text: str) -> None:
-        """:raises FormatError: if it is no valid schema."""
-        self.names = {position: name for name, position in message_names(text)}
-        self._scale = Scale(parse_file(text))
-        self._pool = pool_of(text)
-
-    def as_json(self, name: str, data: bytes, most_values: int) -> str:
-        """The JSON of the message *name*, which is *data*.
-
-        :raises CorruptRecordError: if it is none, or has too many values.
-        """
-        from google.protobuf import json_format, message_factory
-
-        self._scale.check(name, data, most_values)
-        try:
-            text: str = json_format.MessageToJson(
-                message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name)).FromString(data),
-                always_print_fields_with_no_presence=True,
-                preserving_proto_field_name=True,
-                indent=None,
-                ensure_ascii=False,
-                descriptor_pool=self._pool,
-            )
-        except MemoryError:
-            raise
-        except Exception as error:
-            # The library's errors are of many kinds, and a schema chooses among them.
-            raise CorruptRecordError(f"{type(error).__name__}: {error!s:.200}") from None
-        return without_controls(text)
-
-
-def _protobuf_writer(registry: RegistryClient, written: TypedColumn) -> Read:
-    """What makes Protobuf payloads of JSON, as :func:`payload_writer` says.
-
-    :raises FormatError: if the schema is invalid or lacks the message, or if a package is missing.
-    :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
-    """
-    schema_id, text = registered(registry, written, given_form(written))
-    schema = parse_protobuf(text, written.message)
-    header = wire_header(schema_id) + message_position(schema.position)
-
-    def encoded(value: Any, field: str) -> bytes | None:
-        if value is None:
-            return None
-        return header + _from_json(text, schema.root, value, field)
-
-    return encoded
-
-
-def _from_json(text: str, name: str, value: Any, field: str) -> bytes:
-    from google.protobuf import json_format
+def _message_encoder(schema: str, message: str | None) -> _Encode:
+    parsed = parse_protobuf(schema, message)
+    # Parsed, so the package is installed.
+    from google.protobuf import json_format, message_factory
     from google.protobuf.message import EncodeError
 
-    try:
-        parsed = json_format.ParseDict(value, _class(text, name)(), descriptor_pool=pool_of(text))
-        data: bytes = parsed.SerializeToString()
-    except (json_format.Error, EncodeError, TypeError, AttributeError, ValueError) as error:
-        raise SerializationError(f"field {field}: {error}") from None
-    return data
+    position, pool = message_position(parsed.position), pool_of(schema)
+    message_class = message_factory.GetMessageClass(pool.FindMessageTypeByName(parsed.root))
 
+    def encode(value: Any, field: str) -> bytes:
+        try:
+            data: bytes = json_format.ParseDict(value, message_class(), descriptor_pool=pool).SerializeToString()
+        except (json_format.Error, EncodeError, TypeError, AttributeError, ValueError) as error:
+            raise SerializationError(f"field {field}: {error}") from None
+        return position + data
 
-@cache
-def _class(text: str, name: str) -> Any:
-    from google.protobuf import message_factory
-
-    return message_factory.GetMessageClass(pool_of(text).FindMessageTypeByName(name))
+    return encode

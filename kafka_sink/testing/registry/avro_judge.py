@@ -91,8 +91,8 @@ class _Rewriter:
     def _named(self, kind: str, declared: Mapping[str, Any], full: str, outer: str) -> dict[str, Any]:
         """The type that is *declared* as *full*."""
 
-    def _properties(self, declared: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-        """What is written of *declared* beside the names *known*."""
+    def _properties(self, declared: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """What is written of *declared* beside *names*."""
         return {}
 
 
@@ -110,7 +110,7 @@ class _Writer(_Rewriter):
         named: dict[str, Any] = {"type": kind, "name": last, **({"namespace": space} if space != outer else {})}
         named |= {name: declared[name] for name in ("doc",) if isinstance(declared.get(name), str)}
         if "fields" in declared:
-            named["fields"] = [self._field(each, space) for each in declared["fields"]]
+            named["fields"] = [self._field(field, space) for field in declared["fields"]]
         for name in ("symbols", "size"):
             if name in declared:
                 named[name] = declared[name]
@@ -119,8 +119,8 @@ class _Writer(_Rewriter):
             named["default"] = declared["default"]
         named |= self._properties(declared, _OF_TYPES | {"default"} if is_enum else _OF_TYPES)
         if aliases := declared.get("aliases"):
-            whole = [full_name(each, space) for each in aliases]
-            named["aliases"] = [each.rpartition(".")[2] if each.rpartition(".")[0] == space else each for each in whole]
+            whole = [full_name(alias, space) for alias in aliases]
+            named["aliases"] = [name.rpartition(".")[2] if name.rpartition(".")[0] == space else name for name in whole]
         return named
 
     def _field(self, declared: Mapping[str, Any], outer: str) -> dict[str, Any]:
@@ -135,8 +135,8 @@ class _Writer(_Rewriter):
             field["aliases"] = aliases
         return {**field, **self._properties(declared, _OF_FIELDS)}
 
-    def _properties(self, declared: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-        properties = {name: value for name, value in declared.items() if name not in known}
+    def _properties(self, declared: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        properties = {name: value for name, value in declared.items() if name not in names}
         return dict(sorted(properties.items())) if self._is_normal else properties
 
 
@@ -150,17 +150,17 @@ def spelled_out(declared: Any) -> Any:
 
 def records_of(part: Any) -> Iterator[Mapping[str, Any]]:
     """The records in *part* of a schema that is :func:`spelled_out`."""
-    return (each for each in _named_in(part) if "fields" in each)
+    return (kind for kind in _named_in(part) if "fields" in kind)
 
 
 def _named_in(part: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(part, list):
-        for each in part:
-            yield from _named_in(each)
+        for inner in part:
+            yield from _named_in(inner)
     elif isinstance(part, Mapping):
         if "name" in part:
             yield part
-        inner = [*(each["type"] for each in part.get("fields", ())), part.get("items"), part.get("values")]
+        inner = [*(field["type"] for field in part.get("fields", ())), part.get("items"), part.get("values")]
         yield from _named_in(inner)
 
 
@@ -171,12 +171,12 @@ class _Speller(_Rewriter):
     def _named(self, kind: str, declared: Mapping[str, Any], full: str, outer: str) -> dict[str, Any]:
         inside = full.rpartition(".")[0]
         named: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": _whole(full)}
-        named["aliases"] = [_whole(full_name(each, inside)) for each in _aliases(declared)]
+        named["aliases"] = [_whole(full_name(alias, inside)) for alias in _aliases(declared)]
         named |= {name: declared[name] for name in ("symbols", "size") if name in declared}
         if isinstance(declared.get("default"), str):
             named["default"] = declared["default"]
         if "fields" in declared:
-            named["fields"] = [self._field(each, inside) for each in declared["fields"]]
+            named["fields"] = [self._field(field, inside) for field in declared["fields"]]
         return named
 
     def _field(self, declared: Mapping[str, Any], inside: str) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _whole(full: str) -> str:
 
 def _aliases(declared: Mapping[str, Any]) -> list[str]:
     aliases = declared.get("aliases")
-    if aliases is not None and not (isinstance(aliases, list) and all(isinstance(each, str) for each in aliases)):
+    if aliases is not None and not (isinstance(aliases, list) and all(isinstance(alias, str) for alias in aliases)):
         raise FormatError(f"{declared['name']} has the aliases {aliases!r:.60}, expected a list of names")
     return aliases or []
 
@@ -218,24 +218,24 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
         raise CannotJudgeError(
             "Avro schemas without Apache's package avro", "pip install 'kafkalite[registry]', or "
         ) from None
-    texts = [spelled_out(json_of(linked(each))) for each in (reader, writer)]
+    texts = [spelled_out(json_of(linked(schema))) for schema in (reader, writer)]
     if any(len(record["fields"]) > _MOST_FIELDS for text in texts for record in records_of(text)):
         raise CannotJudgeError(f"a record of Avro with more than {_MOST_FIELDS} fields")
     try:
-        read, written = (parse(compact(each), validate_names=False) for each in texts)
+        read, written = (parse(compact(text), validate_names=False) for text in texts)
         verdict = _checker(compatibility).get_compatibility(read, written)
     except (AvroException, RecursionError) as error:
         raise CannotJudgeError(f"this Avro schema ({error})".replace(f"{NO_NAMESPACE}.", "")) from None
     twice = _found_twice(*texts)
     if twice is not None:
         return [f"the field '{twice}' of the reader stands for several fields of the writer"]
-    kinds = dict.fromkeys(each.name.upper() for each in verdict.incompatibilities)
+    kinds = dict.fromkeys(incompatibility.name.upper() for incompatibility in verdict.incompatibilities)
     # The root is always among them.
-    places = ", ".join(f"path '{each}'" for each in sorted(verdict.locations - {"/"} or {"/"}))
-    messages = ", ".join(f"{each:.{_MOST_CHARACTERS}}" for each in sorted(verdict.messages)).replace(
+    paths = ", ".join(f"path '{path}'" for path in sorted(verdict.locations - {"/"} or {"/"}))
+    messages = ", ".join(f"{message:.{_MOST_CHARACTERS}}" for message in sorted(verdict.messages)).replace(
         f"{NO_NAMESPACE}.", ""
     )
-    return [f"{', '.join(kinds)}: {messages} at {places}"] if kinds else []
+    return [f"{', '.join(kinds)}: {messages} at {paths}"] if kinds else []
 
 
 def _checker(package: Any) -> Any:
@@ -249,9 +249,9 @@ def _checker(package: Any) -> Any:
             #: By identity: Apache's schemas are compared as JSON.
             self._fields: dict[int, Mapping[str, Any]] = {}
 
-        def get_compatibility(self, reader: Any, writer: Any, *place: Any) -> Any:
+        def get_compatibility(self, reader: Any, writer: Any, *location: Any) -> Any:
             self._steps.take()
-            return _some_of(super().get_compatibility(reader, writer, *place))
+            return _some_of(super().get_compatibility(reader, writer, *location))
 
         def check_reader_writer_record_fields(self, reader: Any, writer: Any, location: list[str]) -> Any:
             if id(writer) not in self._fields:
@@ -260,18 +260,18 @@ def _checker(package: Any) -> Any:
             problems = package.CompatibleResult
             for index, field in enumerate(reader.fields):
                 names = (field.name, *(field.props.get("aliases") or ()))
-                written = next((fields[each] for each in names if each in fields), None)
-                place = [*location, "fields", str(index)]
+                written = next((fields[name] for name in names if name in fields), None)
+                path = [*location, "fields", str(index)]
                 if written is not None:
-                    found = self.get_compatibility(field.type, written.type, "type", place)
+                    result = self.get_compatibility(field.type, written.type, "type", path)
                 elif field.has_default:
                     continue
                 elif field.type.type == "enum" and field.type.props.get("default"):
-                    found = self.get_compatibility(field.type, writer, "type", place)
+                    result = self.get_compatibility(field.type, writer, "type", path)
                 else:
                     kind = package.SchemaIncompatibilityType.reader_field_missing_default_value
-                    found = package.incompatible(kind, field.name, place)
-                problems = _some_of(package.merge(problems, found))
+                    result = package.incompatible(kind, field.name, path)
+                problems = _some_of(package.merge(problems, result))
             return problems
 
     return Checker()
@@ -292,15 +292,15 @@ def _found_twice(reader: Any, writer: Any) -> str | None:
     steps = Steps("Avro schemas", _MOST_NAMES)
     written: dict[str, list[Counter[str]]] = {}
     for record in records_of(writer):
-        names = Counter(each["name"] for each in record["fields"])
+        names = Counter(field["name"] for field in record["fields"])
         for name in {record["name"], record["name"].rpartition(".")[2]}:
             written.setdefault(name, []).append(names)
     for record in records_of(reader):
         for name in (record["name"].rpartition(".")[2], *record["aliases"]):
             for names in written.get(name, ()):
-                steps.take(1 + sum(1 + len(each["aliases"]) for each in record["fields"]))
+                steps.take(1 + sum(1 + len(field["aliases"]) for field in record["fields"]))
                 for field in record["fields"]:
-                    if sum(names[each] for each in (field["name"], *field["aliases"])) > 1:
+                    if sum(names[name] for name in (field["name"], *field["aliases"])) > 1:
                         return str(field["name"])
     return None
 
@@ -316,12 +316,12 @@ def check_new(declared: Any) -> None:
     :raises FormatError: if aliases, an order or a default are not valid; the text names the field.
     """
     whole = spelled_out(declared)
-    named = {each["name"]: each for each in _named_in(whole)}
-    for each in named.values():
-        shown = each["name"].removeprefix(f"{NO_NAMESPACE}.")
-        if "symbols" in each and each.get("default", each["symbols"][0]) not in each["symbols"]:
-            raise FormatError(f"enum {shown} has the default {each['default']!r:.60}, which is not one of its symbols")
-        for field in each.get("fields", ()):
+    named = {kind["name"]: kind for kind in _named_in(whole)}
+    for kind in named.values():
+        shown = kind["name"].removeprefix(f"{NO_NAMESPACE}.")
+        if "symbols" in kind and kind.get("default", kind["symbols"][0]) not in kind["symbols"]:
+            raise FormatError(f"enum {shown} has the default {kind['default']!r:.60}, which is not one of its symbols")
+        for field in kind.get("fields", ()):
             if str(field.get("order", _ORDERS[0])).lower() not in _ORDERS:
                 raise FormatError(f"field {field['name']} of {shown} has an order other than {', '.join(_ORDERS)}")
             if "default" in field and not _Defaults(named).fits(field["type"], _default(field), 0):
@@ -339,17 +339,17 @@ class _Defaults:
         if next(self._values) > _MOST_VALUES or depth > MOST_DEPTH:
             return False
         if isinstance(kind, list):
-            return any(self.fits(each, value, depth + 1) for each in kind)
+            return any(self.fits(branch, value, depth + 1) for branch in kind)
         declared = self._named.get(kind, kind) if isinstance(kind, str) else kind
         if isinstance(declared, str):
             return _IS_VALUE[declared](value)
         match declared["type"], value:
             case "array", list():
-                return all(self.fits(declared["items"], each, depth + 1) for each in value)
+                return all(self.fits(declared["items"], item, depth + 1) for item in value)
             case "map", dict():
-                return all(self.fits(declared["values"], each, depth + 1) for each in value.values())
+                return all(self.fits(declared["values"], item, depth + 1) for item in value.values())
             case "record", dict():
-                return all(self._has(each, value, depth + 1) for each in declared["fields"])
+                return all(self._has(field, value, depth + 1) for field in declared["fields"])
             case "enum" | "fixed", str():
                 return True
         return False

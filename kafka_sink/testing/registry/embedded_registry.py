@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from kafka_sink.broker.data_directory import FileLock
+from kafka_sink.broker.data_directory import hold
 from kafka_sink.broker.log.filesystem import CheckedFile, OsFileSystem
 from kafka_sink.formats.schema_text import is_too_deep
 from kafka_sink.http.local_server import LocalHandler, LocalServer
@@ -87,7 +87,7 @@ def _by_id(store: SchemaStore, ask: _Request) -> dict[str, Any]:
 
 
 def _by_guid(store: SchemaStore, ask: _Request) -> dict[str, Any]:
-    schemas = [each.schema for _, _, each in store.all(deleted=True) if each.schema.guid == ask.parts["guid"]]
+    schemas = [version.schema for _, _, version in store.all(deleted=True) if version.schema.guid == ask.parts["guid"]]
     if not schemas:
         raise RefusalError(40403, f"{ask.parts['guid']} ")
     return _text(store, ask, schemas[0])
@@ -107,7 +107,7 @@ def _find(store: SchemaStore, ask: _Request) -> dict[str, Any]:
 def _referring(store: SchemaStore, ask: _Request) -> list[int]:
     number, _ = store.version(ask.subject, ask.parts["version"], deleted=True)
     versions = store.referring(Place(ask.subject, number), deleted=ask.has("deleted"))
-    return sorted({each.schema_id for _, each in versions})
+    return sorted({version.schema_id for _, version in versions})
 
 
 def _compatibility(store: SchemaStore, ask: _Request) -> dict[str, Any]:
@@ -131,18 +131,19 @@ _ROUTES: Final[Mapping[str, _Action]] = {
     "GET /contexts": lambda store, ask: ["."],
     "GET /schemas/types": lambda store, ask: list(KINDS),
     "GET /schemas": lambda store, ask: [
-        _shown(store, ask, *each)
-        for each in store.all(deleted=ask.has("deleted"))
-        if each[0].startswith(ask.query.get("subjectPrefix", ""))
-        and (not ask.has("latestOnly") or each[1] == max(store.versions(each[0], deleted=ask.has("deleted"))))
+        _shown(store, ask, *version)
+        for version in store.all(deleted=ask.has("deleted"))
+        if version[0].startswith(ask.query.get("subjectPrefix", ""))
+        and (not ask.has("latestOnly") or version[1] == max(store.versions(version[0], deleted=ask.has("deleted"))))
     ],
     "GET /schemas/ids/{id}": _by_id,
     "GET /schemas/ids/{id}/schema": lambda store, ask: _by_id(store, ask)["schema"],
     "GET /schemas/ids/{id}/subjects": lambda store, ask: sorted(
-        {each[0] for each in store.everywhere(ask.schema_id, deleted=ask.has("deleted"))}
+        {subject for subject, _, _ in store.everywhere(ask.schema_id, deleted=ask.has("deleted"))}
     ),
     "GET /schemas/ids/{id}/versions": lambda store, ask: [
-        {"subject": each[0], "version": each[1]} for each in store.everywhere(ask.schema_id, deleted=ask.has("deleted"))
+        {"subject": subject, "version": number}
+        for subject, number, _ in store.everywhere(ask.schema_id, deleted=ask.has("deleted"))
     ],
     "GET /schemas/guids/{guid}": _by_guid,
     "GET /subjects": lambda store, ask: store.subjects(
@@ -204,9 +205,9 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
         return 400, {"error_code": 400, "message": "the address of the request is not valid"}
     path = address.path.rstrip("/") or "/"
     try:
-        for each, pattern, action in _PATTERNS:
+        for of_method, pattern, action in _PATTERNS:
             match = pattern.fullmatch(path)
-            if match is not None and each == method:
+            if match is not None and of_method == method:
                 parts = {name: unquote(part) for name, part in match.groupdict().items()}
                 asked = _Request(parts, dict(words), dict(zip(keys, values, strict=False)), _object(body))
                 # What is only read, and what is registered, takes time that depends on schemas of others.
@@ -257,26 +258,14 @@ class EmbeddedRegistry(LocalServer):
         :raises ConfigError: if what is in *data_dir* is damaged.
         """
         file = None if data_dir is None else CheckedFile(Path(data_dir), OsFileSystem(), _FILE)
-        self._held = None if file is None else _hold(file.path.with_suffix(".lock"))
-        try:
+        with ExitStack() as undo:
+            if file is not None:
+                undo.callback(hold(file.path.with_suffix(".lock"), "schema registry").release)
             self.store = SchemaStore(file)
             super().__init__((host, port), _Handler)
-        except BaseException:
-            self._release()
-            raise
+            self._held = undo.pop_all()
 
     def close(self) -> None:
         """Stop, after the responses to the current requests."""
         super().close()
-        self._release()
-
-    def _release(self) -> None:
-        if self._held is not None:
-            self._held.release()
-
-
-def _hold(path: Path) -> FileLock:
-    try:
-        return FileLock(path)
-    except BlockingIOError:
-        raise OSError(f"data directory {path.parent} is in use by another schema registry") from None
+        self._held.close()

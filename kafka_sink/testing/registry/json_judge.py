@@ -80,10 +80,10 @@ class _Comparison:
     def _is_one_of_them(self, reader: Any, writer: Any, new: _Choice | None, old: _Choice | None, path: str) -> bool:
         if new is not None:
             may_be_any = len(new.parts) == 1 or not new.is_all
-            return may_be_any and any(self._fits(each, writer, path) for each in new.parts)
+            return may_be_any and any(self._fits(part, writer, path) for part in new.parts)
         assert old is not None
         may_be_any = len(old.parts) == 1 or old.is_all
-        return may_be_any and any(self._fits(reader, each, path) for each in old.parts)
+        return may_be_any and any(self._fits(reader, part, path) for part in old.parts)
 
     def _of_choices(self, new: _Choice, old: _Choice, path: str) -> Iterator[str]:
         both = len(new.parts) == len(old.parts) == 1
@@ -102,7 +102,7 @@ class _Comparison:
 
     def _are_matched(self, new: Sequence[Any], old: Sequence[Any], path: str) -> bool:
         """Whether each part of the shorter list has one of its own in the other that it is compatible with."""
-        fits = [[at for at, each in enumerate(new) if self._fits(each, one, path)] for one in old]
+        fits = [[at for at, part in enumerate(new) if self._fits(part, one, path)] for one in old]
         taken: dict[int, int] = {}
 
         def finds(one: int, tried: set[int]) -> bool:
@@ -141,7 +141,7 @@ class _Comparison:
 
     def _of_objects(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
         read, written = reader.get("properties", {}), writer.get("properties", {})
-        others_read, others_written = (each.get("additionalProperties", True) for each in (reader, writer))
+        others_read, others_written = (schema.get("additionalProperties", True) for schema in (reader, writer))
         newly_required = set(reader.get("required", ())) - set(writer.get("required", ()))
         for name, kind in written.items():
             if name in read:
@@ -151,12 +151,12 @@ class _Comparison:
             elif isinstance(others_read, Mapping):
                 yield from self.of(others_read, kind, f"{path}/additionalProperties")
         for name, kind in read.items():
-            place = f"{path}/properties/{name}"
+            property_path = f"{path}/properties/{name}"
             is_needed = name in newly_required and not (isinstance(kind, Mapping) and "default" in kind)
             if name not in written:
-                yield from self._of_new(kind, others_written, is_needed, place)
+                yield from self._of_new(kind, others_written, is_needed, property_path)
             elif is_needed:
-                yield f"REQUIRED_ATTRIBUTE_ADDED: path '{place}' is required, and has no default"
+                yield f"REQUIRED_ATTRIBUTE_ADDED: path '{property_path}' is required, and has no default"
         if others_read is True or others_written is False:
             return
         if others_read is False or others_written is True:
@@ -187,7 +187,7 @@ class _Comparison:
         key = (id(schema), name)
         if key not in self._values:
             values = [schema[name]] if name == "const" else schema[name]
-            self._values[key] = schema, frozenset(compact(each) for each in values)
+            self._values[key] = schema, frozenset(compact(value) for value in values)
         return self._values[key][1]
 
 
@@ -200,7 +200,7 @@ def _choice(schema: Mapping[str, Any]) -> _Choice | None:
     constraints = schema.keys() & CONSTRAINTS
     names = [name for name in _ALTERNATIVES if name in schema]
     if names and len(constraints) == 1:
-        parts = {compact(each, is_sorted=True): each for each in schema[names[0]]}
+        parts = {compact(part, is_sorted=True): part for part in schema[names[0]]}
         return _Choice(names[0] == "allOf", names[0] == "anyOf", list(parts.values()))
     if not isinstance(kinds, list) or names:
         return None
@@ -224,15 +224,15 @@ def _type(schema: Mapping[str, Any]) -> str | None:
         return None
     if kind is None:
         # What only values of one type can have says the type, as for Confluent's registry.
-        kind = next((each for each, known in _OF_TYPES.items() if constraints <= known), None)
+        kind = next((name for name, keywords in _OF_TYPES.items() if constraints <= keywords), None)
     if not isinstance(kind, str) or kind not in _OF_TYPES or isinstance(schema.get("items"), list):
         raise CannotJudgeError("a changed JSON Schema without a type that is known, or with items in a list")
     _check(schema, "type", "enum", "const", *_OF_TYPES[kind])
     return kind
 
 
-def _check(schema: Mapping[str, Any], *known: str) -> None:
-    others = sorted((schema.keys() & CONSTRAINTS) - set(known))
+def _check(schema: Mapping[str, Any], *compared: str) -> None:
+    others = sorted((schema.keys() & CONSTRAINTS) - set(compared))
     if others:
         raise CannotJudgeError(f"a changed JSON Schema with {', '.join(others)}")
 

@@ -35,7 +35,7 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
 
     :raises CannotJudgeError: if one has groups, or is written in an edition.
     """
-    read, written = (_Schema(descriptors(linked(each)).file) for each in (reader, writer))
+    read, written = (_Schema(descriptors(linked(schema)).file) for schema in (reader, writer))
     reasons = list(_Comparison(read, written).all())
     if read.package != written.package:
         reasons.insert(0, f"PACKAGE_CHANGED: the package is {read.package!r}, and was {written.package!r}")
@@ -57,7 +57,7 @@ class _Schema:
 
     def __init__(self, files: Sequence[Any]) -> None:
         #: By full names, as fields have them.
-        self.known: dict[str, _Message] = {}
+        self.named: dict[str, _Message] = {}
         for file in files:
             if file.syntax == "editions":
                 raise CannotJudgeError("a Protobuf schema of an edition")
@@ -66,11 +66,11 @@ class _Schema:
 
     def _messages(self, declared: Iterable[Any], outer: str, file: Any) -> dict[str, _Message]:
         messages = {}
-        for each in declared:
-            name = f"{outer}{each.name}"
-            inner = self._messages(each.nested_type, f"{name}.", file)
-            message = _Message(name, each, file.syntax == "proto3", inner)
-            messages[each.name] = self.known[f".{file.package}.{name}" if file.package else f".{name}"] = message
+        for descriptor in declared:
+            name = f"{outer}{descriptor.name}"
+            inner = self._messages(descriptor.nested_type, f"{name}.", file)
+            message = _Message(name, descriptor, file.syntax == "proto3", inner)
+            messages[descriptor.name] = self.named[f".{file.package}.{name}" if file.package else f".{name}"] = message
         return messages
 
 
@@ -104,7 +104,7 @@ class _Comparison:
                 yield f"MESSAGE_REMOVED: the message at path '{_path(message)}' is missing"
 
     def _of_messages(self, reader: _Message, writer: _Message) -> Iterator[str]:
-        read, written = ({field.number: field for field in each.declared.field} for each in (reader, writer))
+        read, written = ({field.number: field for field in message.declared.field} for message in (reader, writer))
         for number, field in read.items():
             path = f"{_path(reader)}/{number}"
             if number in written:
@@ -117,7 +117,7 @@ class _Comparison:
         yield from self._of_types(reader.messages, writer.messages)
 
     def _of_fields(self, reader: Any, writer: Any, labels: tuple[str | None, ...], path: str) -> Iterator[str]:
-        read, written = self._reader.known.get(reader.type_name), self._writer.known.get(writer.type_name)
+        read, written = self._reader.named.get(reader.type_name), self._writer.named.get(writer.type_name)
         shapes = _shape(reader, read), _shape(writer, written)
         if shapes[0] != shapes[1]:
             yield f"FIELD_KIND_CHANGED: the field at path '{path}' is a {shapes[0]}, and was a {shapes[1]}"
@@ -146,17 +146,17 @@ def _of_scalars(new: str, old: str, labels: tuple[str | None, ...], path: str) -
 
 def _of_removed(reader: Any, writer: Any, numbers: Container[int], path: str) -> Iterator[str]:
     """Fields that are missing from those with *numbers*; a oneof may be removed as a whole."""
-    left = {each.name for each in reader.oneof_decl} | {
-        _oneof(each, writer) for each in writer.field if each.number in numbers
+    left = {oneof.name for oneof in reader.oneof_decl} | {
+        _oneof(field, writer) for field in writer.field if field.number in numbers
     }
     for field in writer.field:
-        place = f"{path}/{field.number}"
+        field_path = f"{path}/{field.number}"
         if field.number in numbers:
             continue
         if field.label == _REQUIRED:
-            yield f"REQUIRED_FIELD_REMOVED: the required field '{field.name}' at path '{place}' is missing"
+            yield f"REQUIRED_FIELD_REMOVED: the required field '{field.name}' at path '{field_path}' is missing"
         elif (name := _oneof(field, writer)) is not None and name in left:
-            yield f"ONEOF_FIELD_REMOVED: the field '{field.name}' of a oneof at path '{place}' is missing"
+            yield f"ONEOF_FIELD_REMOVED: the field '{field.name}' of a oneof at path '{field_path}' is missing"
 
 
 def _of_oneofs(reader: Any, writer: Any, path: str) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _of_oneofs(reader: Any, writer: Any, path: str) -> Iterator[str]:
             together.setdefault(name, set()).add(earlier[field.number])
     for name, groups in together.items():
         if len(groups) > 1:
-            several = sum(isinstance(each, int) for each in groups) > 1
+            several = sum(isinstance(group, int) for group in groups) > 1
             code = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if several else "FIELD_MOVED_TO_EXISTING_ONEOF"
             yield f"{code}: the oneof at path '{path}/{name}' has fields that could be set together"
 

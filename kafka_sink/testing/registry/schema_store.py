@@ -53,13 +53,13 @@ class RegistryState:
     def of_subject(self, name: str) -> object:
         """All by which a schema is judged that is registered for the subject *name*, and refers to others."""
         scope = (name, "")
-        return self.drops, self.subjects.get(name), [(self.levels.get(each), self.modes.get(each)) for each in scope]
+        return self.drops, self.subjects.get(name), [(self.levels.get(owner), self.modes.get(owner)) for owner in scope]
 
     def stored(self) -> bytes:
         subjects = {
             name: {
-                number: {"id": each.schema_id, "deleted": each.is_deleted, **each.schema.shown()}
-                for number, each in versions.items()
+                number: {"id": version.schema_id, "deleted": version.is_deleted, **version.schema.shown()}
+                for number, version in versions.items()
             }
             for name, versions in self.subjects.items()
         }
@@ -71,8 +71,8 @@ class RegistryState:
         state = parsed_json(stored)
         subjects = {
             name: {
-                whole_number(number, 1, INT32_MAX): Version(each["id"], KeptSchema.of(each), each["deleted"])
-                for number, each in versions.items()
+                whole_number(number, 1, INT32_MAX): Version(version["id"], KeptSchema.of(version), version["deleted"])
+                for number, version in versions.items()
             }
             for name, versions in state["subjects"].items()
         }
@@ -176,10 +176,10 @@ class SchemaStore:
 
         :raises RefusalError: if no schema has it.
         """
-        versions = [each for each in self.all(deleted=True) if each[2].schema_id == schema_id]
+        versions = [version for version in self.all(deleted=True) if version[2].schema_id == schema_id]
         if not versions:
             raise RefusalError(40403, f"{schema_id} ")
-        return [each for each in versions if deleted or not each[2].is_deleted]
+        return [version for version in versions if deleted or not version[2].is_deleted]
 
     def schema(self, schema_id: int) -> KeptSchema:
         """The schema with this id. :raises RefusalError: if there is none."""
@@ -188,19 +188,19 @@ class SchemaStore:
     def all(self, *, deleted: bool = False) -> Iterator[tuple[str, int, Version]]:
         """Every version with its subject and number."""
         for subject in sorted(self._state.subjects):
-            yield from ((subject, number, each) for number, each in self._live(subject, deleted).items())
+            yield from ((subject, number, version) for number, version in self._live(subject, deleted).items())
 
-    def referring(self, place: Place, *, deleted: bool = False) -> list[tuple[str, Version]]:
-        """The versions that refer to the one in *place*, with their subjects."""
+    def referring(self, reference: Place, *, deleted: bool = False) -> list[tuple[str, Version]]:
+        """The versions that refer to *reference*, with their subjects."""
         return [
-            (subject, each)
-            for subject, _, each in self.all(deleted=deleted)
-            if any(each_place == place for _, each_place in each.schema.references)
+            (subject, version)
+            for subject, _, version in self.all(deleted=deleted)
+            if any(other == reference for _, other in version.schema.references)
         ]
 
-    def ask(self, place: Place) -> Mapping[str, Any]:
-        """The version in *place*, for those who refer to it: one that is deleted, too."""
-        return self.version(place.subject, str(place.version), deleted=True)[1].schema.shown()
+    def ask(self, reference: Place) -> Mapping[str, Any]:
+        """The version *reference*, for those who refer to it: one that is deleted, too."""
+        return self.version(reference.subject, str(reference.version), deleted=True)[1].schema.shown()
 
     def find(
         self, subject: str, schema: KeptSchema, *, normalize: bool = False, deleted: bool = False
@@ -211,8 +211,8 @@ class SchemaStore:
         """
         versions = self.versions(subject, deleted=deleted)
         # As at registration, where a schema gets the contract of the version before it.
-        for each in (schema, _inheriting(schema, list(self._live(subject).values()))):
-            parsed = self._parsed(subject, each, normalize)
+        for candidate in (schema, _inheriting(schema, list(self._live(subject).values()))):
+            parsed = self._parsed(subject, candidate, normalize)
             for number, version in reversed(versions.items()):
                 if parsed.is_found_as(version.schema, self.ask):
                     return number, version
@@ -228,12 +228,12 @@ class SchemaStore:
         """
         for _ in range(_MOST_TRIES):
             seen = self._state.of_subject(subject)
-            found = self._judged(subject, schema, normalize, schema_id, number)
-            if not isinstance(found, KeptSchema):
-                return found
+            judged = self._judged(subject, schema, normalize, schema_id, number)
+            if not isinstance(judged, KeptSchema):
+                return judged
             with self.lock:
                 if self._state.of_subject(subject) == seen:
-                    return self._added(subject, found, schema_id, number)
+                    return self._added(subject, judged, schema_id, number)
         raise RefusalError(50001, f"subject {subject} changes all the time; try again")
 
     def _judged(
@@ -242,15 +242,18 @@ class SchemaStore:
         """The version of *subject* that *schema* is; if it is none, the schema, parsed, which may become one."""
         if subject.startswith(":."):
             raise RefusalError(42208, subject)
-        self._check_mode(subject, schema_id)
+        self._check_writable(subject)
         is_import = self.mode_in_scope(subject) == IMPORT
+        if is_import != (schema_id >= 0):
+            wanted = "read-write" if is_import else "import"
+            raise RefusalError(42205, f"Subject {subject} in context . is not in {wanted} mode")
         if number and not is_import:
             raise RefusalError(42205, f"Subject {subject} in context . is not in import mode: leave version out")
         live = self._live(subject)
         parsed = self._parsed(subject, schema if is_import else _inheriting(schema, list(live.values())), normalize)
-        for known, version in () if number else reversed(live.items()):
+        for earlier, version in () if number else reversed(live.items()):
             if schema_id in (-1, version.schema_id) and parsed.is_found_as(version.schema, self.ask):
-                return known, version
+                return earlier, version
         if not is_import:
             reasons = self._reasons(subject, parsed, list(live.values()))
             if reasons:
@@ -258,9 +261,9 @@ class SchemaStore:
         return parsed
 
     def _added(self, subject: str, schema: KeptSchema, schema_id: int, number: int) -> tuple[int, Version]:
-        of_ids = {each.schema_id: each.schema.identity for _, _, each in self.all(deleted=True)}
+        of_ids = {version.schema_id: version.schema.identity for _, _, version in self.all(deleted=True)}
         if schema_id < 0:
-            schema_id = next((known for known, identity in of_ids.items() if identity == schema.identity), schema_id)
+            schema_id = next((used for used, identity in of_ids.items() if identity == schema.identity), schema_id)
         if of_ids.get(schema_id, schema.identity) != schema.identity:
             raise RefusalError(42205, f"Overwrite new schema with id {schema_id} in context . is not permitted.")
         with self._changed() as state:
@@ -268,7 +271,7 @@ class SchemaStore:
             number = number or max(versions, default=0) + 1
             version = Version(state.last_id + 1 if schema_id < 0 else schema_id, schema)
             state.last_id = max(state.last_id, version.schema_id)
-            for earlier in [each for each, old in versions.items() if old.is_deleted and old.schema_id == schema_id]:
+            for earlier in [other for other, old in versions.items() if old.is_deleted and old.schema_id == schema_id]:
                 if earlier < number and not self.referring(Place(subject, earlier), deleted=True):
                     del versions[earlier]
                     state.drops += 1
@@ -350,7 +353,7 @@ class SchemaStore:
         if "compatibility" in settings:
             settings["compatibility"] = level
         with self._changed() as state:
-            state.levels.setdefault(subject, {}).update({_LEVEL_WORDS[name]: each for name, each in settings.items()})
+            state.levels.setdefault(subject, {}).update({_LEVEL_WORDS[name]: value for name, value in settings.items()})
 
     def delete_level(self, subject: str = GLOBAL) -> dict[str, Any]:
         """Forget the level of *subject*, which is answered. :raises RefusalError: if it has none."""
@@ -383,14 +386,14 @@ class SchemaStore:
         emptied = list(self._state.subjects) if subject == GLOBAL else [subject] * (subject in self._state.subjects)
         if mode != IMPORT or self.mode_in_scope(subject) == IMPORT or force:
             emptied = []
-        for each in emptied:
-            if self._live(each):
+        for name in emptied:
+            if self._live(name):
                 raise RefusalError(42205, "Cannot import since found existing subjects")
-            for number in self._live(each, deleted=True):
-                self._check_unused(each, number, deleted=True)
+            for number in self._live(name, deleted=True):
+                self._check_unused(name, number, deleted=True)
         with self._changed() as state:
-            for each in emptied:
-                state.forget(each, list(state.subjects[each]))
+            for name in emptied:
+                state.forget(name, list(state.subjects[name]))
             state.modes[subject] = mode
 
     def delete_mode(self, subject: str = GLOBAL) -> str:
@@ -406,34 +409,27 @@ class SchemaStore:
 
     def _live(self, subject: str, deleted: bool = False) -> dict[int, Version]:
         versions = self._state.subjects.get(subject, {})
-        return {number: each for number, each in versions.items() if deleted or not each.is_deleted}
+        return {number: version for number, version in versions.items() if deleted or not version.is_deleted}
 
     def _parsed(self, subject: str, schema: KeptSchema, normalize: bool) -> KeptSchema:
         if not schema.text.strip():
             raise RefusalError(42201, "Empty schema")
         is_normal = normalize or self.level(subject, in_scope=True).get("normalize", False)
-        numbered = tuple((name, self._numbered(name, place)) for name, place in schema.references)
+        numbered = tuple((name, self._numbered(name, reference)) for name, reference in schema.references)
         return replace(schema, references=numbered).parsed(self.ask, is_normal=is_normal)
 
-    def _numbered(self, name: str, place: Place) -> Place:
+    def _numbered(self, name: str, reference: Place) -> Place:
         try:
-            return Place(place.subject, self.version(place.subject, str(place.version), deleted=True)[0])
+            return Place(reference.subject, self.version(reference.subject, str(reference.version), deleted=True)[0])
         except RefusalError as error:
             raise RefusalError(42201, f"no schema is found for the reference {name}: {error}") from None
-
-    def _check_mode(self, subject: str, schema_id: int) -> None:
-        self._check_writable(subject)
-        is_import = self.mode_in_scope(subject) == IMPORT
-        if is_import != (schema_id >= 0):
-            wanted = "read-write" if is_import else "import"
-            raise RefusalError(42205, f"Subject {subject} in context . is not in {wanted} mode")
 
     def _check_writable(self, subject: str) -> None:
         if self.mode_in_scope(subject) == READONLY:
             raise RefusalError(42205, f"Subject {subject} in context . is in read-only mode")
 
     def _check_unused(self, subject: str, number: int, *, deleted: bool, besides: str | None = None) -> None:
-        if any(each != besides for each, _ in self.referring(Place(subject, number), deleted=deleted)):
+        if any(referring != besides for referring, _ in self.referring(Place(subject, number), deleted=deleted)):
             raise RefusalError(42206, number, subject)
 
     def _delete(self, subject: str, numbers: Sequence[int], permanent: bool) -> None:
@@ -452,7 +448,7 @@ class SchemaStore:
             if level.startswith(("BACKWARD", "FULL")):
                 reasons += problems(new, old, self.ask)
             if level.startswith(("FORWARD", "FULL")):
-                reasons += [f"{each} (of the earlier schema)" for each in problems(old, new, self.ask)]
+                reasons += [f"{problem} (of the earlier schema)" for problem in problems(old, new, self.ask)]
         return reasons
 
 

@@ -75,10 +75,10 @@ class KeptSchema:
             raise RefusalError(42201, f"metadata is {contract['metadata']!r:.60}, expected an object")
         _check_rules(contract.get("ruleSet", {}))
         try:
-            places = places_of(shown.get("references") or (), "the schema")
+            references = places_of(shown.get("references") or (), "the schema")
         except UnusableSchemaError as error:
             raise RefusalError(42201, error) from None
-        return cls(kind, text, tuple(places), contract, str(shown.get("guid") or ""))
+        return cls(kind, text, tuple(references), contract, str(shown.get("guid") or ""))
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -96,7 +96,7 @@ class KeptSchema:
         shown: dict[str, Any] = {} if self.kind == AVRO else {"schemaType": self.kind}
         if self.references:
             shown["references"] = [
-                {"name": name, "subject": place.subject, "version": place.version} for name, place in self.references
+                {"name": name, "subject": target.subject, "version": target.version} for name, target in self.references
             ]
         return {**shown, **self.contract, "guid": self.guid, "schema": self.text}
 
@@ -164,8 +164,8 @@ def problems(reader: KeptSchema, writer: KeptSchema, ask: Ask) -> list[str]:
 def _guid(words: str, references: tuple[tuple[str, Place], ...], contract: Mapping[str, Any]) -> str:
     """As Confluent's registry has it for schemas of Avro and JSON without metadata and rules."""
     md5 = hashlib.md5(words.encode(), usedforsecurity=False)
-    for name, place in references:
-        md5.update(f"{name}{place.subject}".encode() + place.version.to_bytes(4, "big", signed=True))
+    for name, reference in references:
+        md5.update(f"{name}{reference.subject}".encode() + reference.version.to_bytes(4, "big", signed=True))
     for name in sorted(contract):
         md5.update(b"\1" + compact(contract[name], is_sorted=True).encode())
     return str(uuid.UUID(bytes=md5.digest()))
@@ -173,8 +173,8 @@ def _guid(words: str, references: tuple[tuple[str, Place], ...], contract: Mappi
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _check_rules(rules: Any) -> None:

@@ -121,7 +121,7 @@ def test_a_restart_sees_the_same_topics() -> None:
     cluster = state(disk)
     created = cluster.create_topic("t", 4, 2, {"retention.ms": "5"})
     again = state(disk)
-    assert again.cluster_id == cluster.cluster_id
+    assert again.image.cluster_id == cluster.image.cluster_id
     loaded = again.topic("t")
     assert loaded is not None
     assert (loaded.topic_id, loaded.configs, loaded.settings) == (created.topic_id, created.configs, created.settings)

@@ -10,7 +10,7 @@ import pytest
 from kafka_sink.broker.faults.error_response import error_response, names_topics, split
 from kafka_sink.broker.faults.faults import Faults, set_fault
 from kafka_sink.broker.handlers.fault_injection import SLOW_PIECES
-from kafka_sink.broker.network.request_channel import CloseConnectionResponse, NoOpResponse, PieceResponse, SendResponse
+from kafka_sink.broker.network.request_channel import CloseConnectionResponse, NoOpResponse, SendResponse
 from kafka_sink.common.errors import ConfigError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import encode_into
@@ -184,10 +184,10 @@ def test_connection_is_closed_before_or_after_handling(node: BrokerNode, at: str
     assert isinstance(response, CloseConnectionResponse) and stored(node) == count
 
 
-def pieces(node: BrokerNode) -> Iterator[PieceResponse]:
+def pieces(node: BrokerNode) -> Iterator[SendResponse]:
     while node.responses:
         response = node.responses.pop(0)
-        if isinstance(response, PieceResponse):
+        if isinstance(response, SendResponse) and not response.is_whole:
             yield response
             response.complete()
             node.clock.advance(50)
@@ -209,7 +209,7 @@ def test_half_of_an_answer_leaves_and_then_the_connection_closes(node: BrokerNod
     size = len(whole_answer(node)) + 4
     node.faults.on("produce", close="half")
     node.send(ApiKey.PRODUCE, VERSION, produce(("orders", 0)))
-    sent = b"".join(bytes(piece.data) for piece in pieces(node))
+    sent = b"".join(b"".join(map(bytes, piece.segments)) for piece in pieces(node))
     assert len(sent) == size // 2 and int.from_bytes(sent[:4]) == size - 4
     assert isinstance(node.responses.pop(), CloseConnectionResponse) and node.responses == []
     assert stored(node) == 2
@@ -219,7 +219,7 @@ def test_slow_answer_arrives_whole_and_ends_its_request_once(node: BrokerNode) -
     node.faults.on("produce", slow_ms=SLOW_PIECES * 50)
     node.send(ApiKey.PRODUCE, VERSION, produce(("orders", 0)))
     began_ms = node.clock.monotonic_ms()
-    parts = [bytes(piece.data) for piece in pieces(node)]
+    parts = [b"".join(map(bytes, piece.segments)) for piece in pieces(node)]
     assert len(parts) == SLOW_PIECES and node.clock.monotonic_ms() - began_ms == SLOW_PIECES * 50
     frame = b"".join(parts)
     assert int.from_bytes(frame[:4]) == len(frame) - 4

@@ -15,6 +15,8 @@ def test_file_lock_has_one_holder_at_a_time(tmp_path: Path, is_directory: bool) 
     path = tmp_path / "held"
     if is_directory:
         path.mkdir()
-    with FileLock(path), pytest.raises(BlockingIOError):
+    lock = FileLock(path)
+    with pytest.raises(BlockingIOError):
         FileLock(path)
+    lock.release()
     FileLock(path).release()

@@ -18,7 +18,6 @@ from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
     NoOpResponse,
-    PieceResponse,
     Request,
     RequestChannel,
     Response,
@@ -546,7 +545,7 @@ def test_piece_response_is_unframed_and_leaves_request_pending(bench: Bench) -> 
     request = bench.request(connection)
     told: list[str] = []
     bench.selectable.hold_sends = True
-    bench.respond(PieceResponse(request, b"half", lambda: told.append("piece")))
+    bench.respond(SendResponse(request, [b"half"], lambda: told.append("piece"), is_whole=False))
     assert [send.size for send in bench.selectable.sent] == [len(b"half")] and told == []
     bench.selectable.hold_sends = False
     bench.processor.run_once()
@@ -562,9 +561,9 @@ def test_piece_response_completes_when_its_connection_is_gone(bench: Bench) -> N
     request = bench.request(connection)
     told: list[str] = []
     bench.leave(connection)
-    bench.respond(PieceResponse(request, b"half", lambda: told.append("first")))
+    bench.respond(SendResponse(request, [b"half"], lambda: told.append("first"), is_whole=False))
     assert told == ["first"]
     bench.processor.stop()
     bench.processor.run()
-    bench.channel.send_response(PieceResponse(request, b"more", lambda: told.append("second")))
+    bench.channel.send_response(SendResponse(request, [b"more"], lambda: told.append("second"), is_whole=False))
     assert told == ["first", "second"]

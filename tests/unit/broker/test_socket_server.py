@@ -13,7 +13,7 @@ import pytest
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.network.listener_security import users_of
 from kafka_sink.broker.network.request_channel import RequestChannel, SendResponse
-from kafka_sink.broker.network.socket_server import CONTROL_PLANE_QUEUE_CAPACITY, SocketServer, kselector_factory
+from kafka_sink.broker.network.socket_server import CONTROL_PLANE_QUEUE_CAPACITY, SocketServer
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
@@ -43,8 +43,7 @@ def servers() -> Iterator[list[SocketServer]]:
 def make(servers: list[SocketServer], endpoints: list[EndPoint], **properties: object) -> SocketServer:
     properties = {"listener_security_protocol_map": "CLIENTS:PLAINTEXT,CONTROL:PLAINTEXT", **properties}
     config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
-    selectors = kselector_factory(config, endpoints, users_of(config, dict), SYSTEM_CLOCK, no_versions)
-    server = SocketServer("test", config, endpoints, SYSTEM_CLOCK, selectors)
+    server = SocketServer("test", config, endpoints, users_of(config, dict), SYSTEM_CLOCK, no_versions)
     servers.append(server)
     return server
 

@@ -68,9 +68,10 @@ class FakeAdmin:
         ]
         return {name: TopicDescription(name, None, False, tuple(infos)) for name in names}
 
-    def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        assert timestamp == LATEST
-        return {partition: 10**partition.partition for partition in partitions}
+    def offsets(
+        self, partitions: Iterable[TopicPartition], spec: int, *, known_only: bool = False
+    ) -> dict[TopicPartition, int]:
+        return {partition: 10**partition.partition if spec == LATEST else 0 for partition in partitions}
 
 
 @pytest.fixture(autouse=True)

@@ -176,7 +176,8 @@ def test_late_marker_does_not_refuse_next_epoch_of_client(log: PartitionLog) -> 
         guard = log.begin_verification(producer, last + 1, 0, 0, transaction_version=TransactionVersion.V2)
         # Decided before the question, written after it: the coordinator says yes once this marker is everywhere.
         end(log, producer, committed=True, epoch=last + 1)
-        assert not log.append(batch, header, 0, 0, guard).duplicate
+        end_offset = log.end_offset
+        assert log.append(batch, header, 0, 0, guard).base_offset == end_offset
         end(log, producer, committed=True, epoch=last + 2)
         assert log.last_stable_offset == log.end_offset
     assert committed_values(log) == [b"v"] * 3

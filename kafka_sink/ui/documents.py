@@ -1,4 +1,5 @@
-"""Consumer groups as documents, for the pages and the command line: the offsets of any group, and the sinks among them.
+"""Topics and consumer groups as documents, for the pages and the command line: the offsets of both, and the sinks among
+the groups.
 
 It only sends requests that read.
 """
@@ -8,12 +9,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_sink.client.blocking.admin import LATEST, AdminClient
+from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin, GroupDescription, GroupMember
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ApiError, AuthenticationError, BrokersUnreachableError
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.progress import latest_batch
+
+
+def topic_documents(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Each of the topics with its partitions; their offsets are None if no leader has returned them.
+
+    :raises UnknownTopicOrPartitionError: if one does not exist.
+    :raises ApiError: if no broker can be reached, or they refuse this client.
+    """
+    described = admin.describe_topics(names)
+    # Only a leader has the offsets: a request for a partition without a leader would take the complete time-out.
+    led = [info.topic_partition for topic in described.values() for info in topic.partitions if info.leader]
+    first = admin.offsets(led, EARLIEST, known_only=True)
+    # A leader that has not answered would take the time of the others once more.
+    end = admin.offsets(first, LATEST, known_only=True)
+    return [
+        {
+            "topic": topic.name,
+            "topic_id": None if topic.topic_id is None else str(topic.topic_id),
+            "internal": topic.is_internal,
+            "partitions": [
+                {
+                    "partition": info.partition,
+                    "leader": None if info.leader is None else info.leader.id,
+                    "replicas": [node.id for node in info.replicas],
+                    "isr": [node.id for node in info.isr],
+                    "first_offset": first.get(info.topic_partition),
+                    "end_offset": end.get(info.topic_partition),
+                }
+                for info in topic.partitions
+            ],
+        }
+        for topic in described.values()
+    ]
 
 
 def sinks_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
