@@ -7,13 +7,10 @@ from typing import Any
 
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.model import Header, RecordMetadata
-from kafka_sink.producer.plugins.interceptors import ProducerInterceptor
-from kafka_sink.producer.plugins.loading import Serializer
-from kafka_sink.producer.plugins.partitioner import Partitioner
 from kafka_sink.producer.producer_record import ProducerRecord
 
 
-class UpperSerializer(Serializer):
+class UpperSerializer:
     """Upper-case text; notes in a header what it did."""
 
     def __init__(self) -> None:
@@ -33,7 +30,7 @@ class UpperSerializer(Serializer):
         self.closed += 1
 
 
-class Recorder(ProducerInterceptor):
+class Recorder:
     """Adds its name to every value, and notes all it is told."""
 
     def __init__(self, name: str = "recorder") -> None:
@@ -55,7 +52,7 @@ class Recorder(ProducerInterceptor):
         self.closed += 1
 
 
-class Failing(ProducerInterceptor):
+class Failing:
     """Raises whatever it is asked."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -68,7 +65,7 @@ class Failing(ProducerInterceptor):
         raise RuntimeError("close")
 
 
-class LengthPartitioner(Partitioner):
+class LengthPartitioner:
     """The partition is the length of the value."""
 
     def partition(

@@ -1,8 +1,10 @@
 """Interceptors: user code that is called with every record before it is sent, and with every outcome before the caller.
 
-``on_send`` runs on the calling threads and ``on_acknowledgement`` on the sender thread (on the calling thread for a
-record that was never staged). An exception of an interceptor is logged and not propagated: the next interceptor is
-called with the same arguments.
+An interceptor has some of the methods ``configure(configs)``, ``on_send(record)``, which returns the record to send
+instead, ``on_acknowledgement(metadata, error)``, with an offset of -1 after an error, and ``close()``. ``on_send`` runs
+on the calling threads and ``on_acknowledgement`` on the sender thread (on the calling thread for a record that was
+never staged). An exception of an interceptor is logged and not propagated: the next interceptor is called with the same
+arguments.
 
 Source: KIP-42, apache/kafka ``ProducerInterceptors``.
 """
@@ -20,24 +22,6 @@ from kafka_sink.producer.producer_record import ProducerRecord
 
 _NO_PARTITION = -1
 _NO_SIZE = -1
-
-
-class ProducerInterceptor:
-    """An interceptor that does nothing; a base class. Any object with some of these methods is accepted."""
-
-    def configure(self, configs: Mapping[str, Any]) -> None:
-        """Called once, before anything is sent, with the producer's properties, which include ``client.id``."""
-
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record to send instead of *record*. Called before serialization and partitioning."""
-        return record
-
-    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Called when the record is stored at *metadata*, or has failed with *error* (offset and timestamp are −1
-        then)."""
-
-    def close(self) -> None:
-        """Called when the producer is closed."""
 
 
 class ProducerInterceptors:

@@ -1,9 +1,10 @@
 """Loads the plugins of a producer: partitioner, serializers and interceptors; and the serializers, which convert a
 record's key and value to bytes.
 
-The constructing thread creates and configures the plugins; they are closed with the producer.
-:meth:`KafkaProducer.send` uses serializers on the calling threads, several at once, so a serializer must not keep state
-between calls. Keys and values of columns are bytes already and are not serialized.
+The constructing thread creates and configures the plugins; they are closed with the producer. A serializer is a
+function of the object, or has ``serialize(topic, headers, data)``, which returns bytes, or None for null, and may add
+to the headers. :meth:`KafkaProducer.send` uses serializers on the calling threads, several at once, so a serializer
+must not keep state between calls. Keys and values of columns are bytes already and are not serialized.
 
 Source: apache/kafka ``org.apache.kafka.common.serialization``.
 """
@@ -26,22 +27,6 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.plugins import partitioner as partitioners
 from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
-
-
-class Serializer:
-    """Converts objects to bytes; base class of serializers. Any object with ``serialize`` is accepted, and so is a
-    function of the object, which is not called for None."""
-
-    def configure(self, configs: Mapping[str, Any], is_key: bool) -> None:
-        """Called once, before anything is sent, with the producer's properties; *is_key* says whether it serializes
-        keys."""
-
-    def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        """Return the bytes of *data*, None for null; may add to *headers*."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Called when the producer is closed."""
 
 
 def _bytes(data: Any) -> bytes:

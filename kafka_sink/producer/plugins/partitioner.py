@@ -1,7 +1,10 @@
-"""Partitioners for ``partitioner.class``: the interface, and those that come with Kafka.
+"""Partitioners for ``partitioner.class``: those that come with Kafka, and the calls of a user's own.
 
-Several calling threads may use a partitioner at once. Records with a key go to the same partition as with Kafka's Java
-client, so that both clients can share a topic: the hash of a key, murmur2, must equal the Java client's in every bit.
+A partitioner has ``partition(topic, key, key_bytes, value, value_bytes, cluster)`` for one record; one that computes
+arrays has ``partition_rows(topic, chunk, sizes, cluster)``, too, where *sizes* int64[rows] are the bytes of key, value
+and headers. Several calling threads may use it at once. Records with a key go to the same partition as with Kafka's
+Java client, so that both clients can share a topic: the hash of a key, murmur2, must equal the Java client's in every
+bit.
 
 Source: apache/kafka ``Utils.murmur2`` and ``BuiltInPartitioner``.
 """
@@ -27,36 +30,7 @@ from kafka_sink.common.plugins import name_of
 _RECORD_OVERHEAD_BYTES = 7
 
 
-class Partitioner:
-    """Chooses partitions for records that do not name one; base class of the classes for ``partitioner.class``.
-
-    A class that is not derived from it only needs :meth:`partition`.
-    """
-
-    def configure(self, configs: Mapping[str, Any]) -> None:
-        """Called once, before anything is sent, with the producer's properties."""
-
-    def partition(
-        self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster
-    ) -> int:
-        """Return the partition of one record, given its key and value before and after serialization."""
-        raise NotImplementedError
-
-    def partition_rows(
-        self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
-    ) -> NDArray[np.int32]:
-        """Return the partition of every row of *chunk*; *sizes* int64[rows] are the bytes of its key, value and
-        headers.
-
-        Calls :meth:`partition` for each row; partitioners that can compute arrays should override it.
-        """
-        return row_by_row(self, topic, chunk, cluster)
-
-    def close(self) -> None:
-        """Called when the producer is closed."""
-
-
-class RoundRobinPartitioner(Partitioner):
+class RoundRobinPartitioner:
     """Sends each record to the next partition that has a leader, regardless of its key."""
 
     def __init__(self) -> None:
@@ -87,7 +61,7 @@ _JAVA: Final = "org.apache.kafka.clients.producer."
 #: Of Kafka before 4.0; since 3.3 the partitioner that needs no name has its place.
 FORMER_DEFAULT: Final = _JAVA + "internals.DefaultPartitioner"
 
-BUILT_IN: Final[Mapping[str, type[Partitioner]]] = {
+BUILT_IN: Final[Mapping[str, type[RoundRobinPartitioner]]] = {
     "round-robin": RoundRobinPartitioner,
     _JAVA + "RoundRobinPartitioner": RoundRobinPartitioner,
 }

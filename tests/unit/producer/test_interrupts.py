@@ -21,7 +21,6 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import RecordMetadata, TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import ProducerRecord
-from kafka_sink.producer.plugins.interceptors import ProducerInterceptor
 from tests.conftest import Figure
 from tests.fakes.interrupted_producer import InterruptedProducer, settled
 from tests.fakes.interrupting import Points, interrupt
@@ -315,7 +314,7 @@ def test_what_a_delivery_callback_raises_stops_nobody(raised: BaseException, cap
     "Faults: interrupts and signals", "sys.exit() in an interceptor is logged, and the sender goes on"
 )
 def test_interceptor_error_on_sender_thread_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    class Exits(ProducerInterceptor):
+    class Exits:
         def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
             raise SystemExit(3)
 
