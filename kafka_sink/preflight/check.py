@@ -6,7 +6,6 @@ It opens connections, closes them at its end, and writes and registers nothing.
 
 from __future__ import annotations
 
-import ipaddress
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,7 +62,7 @@ class RegistrySteps:
         findings = []
         client = partial(RegistryClient, tls=tls, clock=self.clock, timeout_ms=_TIMEOUT_MS, rounds=1)
         for url in config.urls:
-            findings += _address(url, config, client(replace(config, urls=(url,))))
+            findings += _address(Server.parse(url).shown, client(replace(config, urls=(url,))))
         self._config, self._client = config, client(config)
         if not any(finding.status is Status.OK for finding in findings):
             return findings
@@ -117,27 +116,17 @@ class RegistrySteps:
         return Finding(_SUBJECT, subject.name, Status.OK, f"{text} is compatible")
 
 
-def _address(url: str, config: RegistryConfig, client: RegistryClient) -> list[Finding]:
+def _address(shown: str, client: RegistryClient) -> list[Finding]:
     """The finding at one address, and a warning if a secret is sent to it without encryption."""
-    server = Server.parse(url)
     try:
         types = ", ".join(client.types())
     except KafkaError as error:
-        return [Finding(_REGISTRY, server.shown, Status.FAILED, *split_advice(str(error)))]
-    findings = [Finding(_REGISTRY, server.shown, Status.OK, f"knows {types}")]
-    has_secret = bool(config.user_info or config.bearer_token or config.client_secret or server.credentials)
-    if has_secret and server.scheme == "http" and not is_loopback(server.host):
+        return [Finding(_REGISTRY, shown, Status.FAILED, *split_advice(str(error)))]
+    findings = [Finding(_REGISTRY, shown, Status.OK, f"knows {types}")]
+    if client.open_servers:
         text, what_to_do = "are sent over plain http, where others can read them", "use an address with https://"
-        findings.append(Finding("registry's credentials", server.shown, Status.WARNING, text, what_to_do))
+        findings.append(Finding("registry's credentials", shown, Status.WARNING, text, what_to_do))
     return findings
-
-
-def is_loopback(host: str) -> bool:
-    """Whether *host*, a name or an address, is this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def check_connections(target: CheckTarget, place: str, *, clock: Clock = SYSTEM_CLOCK) -> list[Finding]:

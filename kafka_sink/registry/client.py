@@ -75,7 +75,8 @@ class RegisteredSchema:
 
 
 class RegistryClient:
-    """A client of the registry of *config*; *tls* is used for https:// addresses."""
+    """A client of the registry of *config*; *tls* is used for https:// addresses. Every question raises a RegistryError
+    if the registry refuses it, or cannot be reached in time."""
 
     def __init__(
         self,
@@ -102,9 +103,8 @@ class RegistryClient:
         self._rounds = rounds
         self._backoff = backoff
         self._tokens = _tokens(config, tls, clock)
-        for server in self._servers:
-            is_readable = server.scheme == "http" and not is_loopback(server.host)
-            if is_readable and self._has_credentials(server) and _SAID.is_new(server.shown):
+        for server in self.open_servers:
+            if _SAID.is_new(server.shown):
                 _log.warning(
                     "the credentials for the schema registry are sent unencrypted to %s, so others can read them on "
                     "the network; use https:// in %s",
@@ -112,13 +112,19 @@ class RegistryClient:
                     URL,
                 )
 
+    @property
+    def open_servers(self) -> list[Server]:
+        """The addresses that credentials are sent to without encryption, beyond this machine."""
+        of_all = self._tokens or self.config.bearer_token or self.config.user_info
+        readable = [server for server in self._servers if server.scheme == "http" and not is_loopback(server.host)]
+        return [server for server in readable if of_all or server.credentials]
+
     def register(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
         """Register *schema*, of the type *kind*, as a version of *subject* if it is none yet; its id. What it refers to
         must have its places in the registry, here and below (:mod:`kafka_sink.registry.references`).
 
         :raises IncompatibleSchemaError: if the registry refuses it because of an earlier version.
         :raises UnusableSchemaError: if it has rules (:func:`check_rules`).
-        :raises RegistryError: if it refuses it otherwise, or cannot be reached.
         """
         answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema, kind)
         check_rules(subject, answer)
@@ -129,7 +135,6 @@ class RegistryClient:
 
         :raises SchemaNotFoundError: if it is not.
         :raises UnusableSchemaError: if it has rules (:func:`check_rules`).
-        :raises RegistryError: if the registry cannot be reached.
         """
         answer = self._look_up(subject, schema, kind)
         check_rules(subject, answer)
@@ -139,7 +144,6 @@ class RegistryClient:
         """The number of the version of *subject* that *schema*, of the type *kind*, is.
 
         :raises SchemaNotFoundError: if it is none.
-        :raises RegistryError: if the registry cannot be reached.
         """
         return _number(self._look_up(subject, schema, kind), "version")
 
@@ -148,10 +152,7 @@ class RegistryClient:
 
     def find(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int | None:
         """The id of *schema*, of the type *kind*, if it is a version of *subject*; None if it is not, or if the
-        credentials do not allow the question.
-
-        :raises RegistryError: if the registry cannot be reached.
-        """
+        credentials do not allow the question."""
         try:
             return self.id_of(subject, schema, kind)
         except (SchemaNotFoundError, RegistryDeniedError):
@@ -163,7 +164,6 @@ class RegistryClient:
         :raises SchemaNotFoundError: if there is none, or if what it refers to is not there.
         :raises UnusableSchemaError: if it is of another type, refers to too much, or has rules
             (:func:`check_rules`).
-        :raises RegistryError: if the registry cannot be reached.
         """
         return self._version(subject, "latest", kind, is_written=True)
 
@@ -198,7 +198,6 @@ class RegistryClient:
 
         :raises SchemaNotFoundError: if there is none, or if what it refers to is not there.
         :raises UnusableSchemaError: if it is of another type, or refers to too much.
-        :raises RegistryError: if the registry cannot be reached.
         """
         with within(self._limit_ms, self._clock):
             return self._with_references(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
@@ -207,16 +206,12 @@ class RegistryClient:
         """The type of the schema with this id, as registries name it.
 
         :raises SchemaNotFoundError: if there is none.
-        :raises RegistryError: if the registry cannot be reached.
         """
         schema_type = self._ask("GET", f"/schemas/ids/{schema_id}").get("schemaType") or AVRO
         return schema_type if schema_type in KINDS else "of an unknown type"
 
     def incompatibilities(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> list[str]:
-        """Why *schema*, of the type *kind*, must not become a version of *subject*; nothing if it may.
-
-        :raises RegistryError: if it is no schema, or the registry cannot be reached.
-        """
+        """Why *schema*, of the type *kind*, must not become a version of *subject*; nothing if it may."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         answer = self._ask("POST", path, schema, kind)
         if answer.get("is_compatible") is True:
@@ -225,10 +220,7 @@ class RegistryClient:
         return messages if isinstance(messages, list) and messages else ["no reason is given"]
 
     def types(self) -> list[str]:
-        """The types of schemas that the registry knows: a request that concerns no subject.
-
-        :raises RegistryError: if the registry cannot be reached, or refuses the credentials.
-        """
+        """The types of schemas that the registry knows: a request that concerns no subject."""
         types: list[str] = self._ask("GET", "/schemas/types", expected=list)
         return types
 
@@ -300,10 +292,6 @@ class RegistryClient:
         if config.user_info:
             return {**headers, "Authorization": basic(resolve("basic.auth.user.info", config.user_info, PROVIDERS))}
         return {**headers, "Authorization": basic(server.credentials)} if server.credentials else headers
-
-    def _has_credentials(self, server: Server) -> bool:
-        config = self.config
-        return bool(self._tokens or config.bearer_token or config.user_info or server.credentials)
 
     def _left_ms(self) -> int:
         return end_of(self._limit_ms, self._clock) - self._clock.monotonic_ms()

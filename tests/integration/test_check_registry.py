@@ -13,9 +13,10 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.formats.schema_text import Reference, SchemaText
-from kafka_sink.preflight import check
+from kafka_sink.http.exchange import is_loopback
 from kafka_sink.preflight.check import RegistrySteps
 from kafka_sink.preflight.findings import CheckReport, Finding, RegistryTarget, Status, SubjectTarget, run_steps
+from kafka_sink.registry import client
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.testing import EmbeddedRegistry
@@ -92,12 +93,12 @@ def test_address_that_is_down_fails_only_if_no_other_works(registry: EmbeddedReg
 
 
 @pytest.mark.behaviour("kafkalite check", "A password for a registry over plain http to another machine is warned of")
-@pytest.mark.parametrize(("is_loopback", "warnings"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize(("is_own", "warnings"), [(True, 0), (False, 1)])
 def test_password_over_plain_http_is_warned_of(
-    is_loopback: bool, warnings: int, registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch
+    is_own: bool, warnings: int, registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All of 127.0.0.0/8 is loopback; no test sends a password elsewhere.
-    monkeypatch.setattr(check, "is_loopback", lambda host: is_loopback)
+    monkeypatch.setattr(client, "is_loopback", lambda host: is_own)
     url = registry.url.replace("http://", "http://user:pa55@")
     found = findings({"schema.registry.url": url})
     assert [each.status for each in found].count(Status.WARNING) == warnings
@@ -105,10 +106,10 @@ def test_password_over_plain_http_is_warned_of(
 
 
 def test_hosts_of_this_machine_are_loopback() -> None:
-    hosts = {"127.0.0.1": True, "127.3.2.1": True, "::1": True, "localhost": True, "a.localhost": True}
+    hosts = {"127.0.0.1": True, "127.3.2.1": True, "::1": True, "localhost": True, "localhost.": True}
     others = {"10.0.0.1": False, "registry": False, "localhost.example": False, "::2": False}
     for host, expected in (hosts | others).items():
-        assert check.is_loopback(host) == expected
+        assert is_loopback(host) == expected
 
 
 def test_command_checks_the_registry_too(registry: EmbeddedRegistry, capsys: pytest.CaptureFixture[str]) -> None:
