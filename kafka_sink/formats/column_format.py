@@ -24,6 +24,9 @@ PROTOBUF: Final = "protobuf"
 #: The names of all formats, as the options ``key.format`` and ``value.format`` have them.
 FORMATS: Final = (AVRO, JSON, PROTOBUF)
 
+#: The name of the outermost record, object or message, by which a registry may name its subject.
+TOP_LEVEL: Final = "topLevelRecord"
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:

@@ -24,14 +24,11 @@ import pyarrow.compute as pc
 from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import linked, parse_schema, without_comments
 from kafka_sink.formats.avro.schema import NAME, Record
-from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat, Format
+from kafka_sink.formats.column_format import AVRO, TOP_LEVEL, ColumnEncoder, ColumnFormat, Format
 from kafka_sink.formats.errors import FormatError, check_unique, shown_type
 from kafka_sink.formats.fields import PER_SECOND, Absent, is_list
 from kafka_sink.formats.payloads import Check, FieldsEncoder, leaf_checks, refuse_moments
 from kafka_sink.formats.schema_text import SchemaText
-
-#: The name of the outermost record.
-TOP_LEVEL_RECORD: Final = "topLevelRecord"
 
 #: spark-avro notes the type of an interval, which is a plain number in Avro.
 _CATALYST_TYPE: Final = "spark.sql.catalyst.type"
@@ -77,7 +74,7 @@ def derive_schema(kind: pa.DataType, column: str, *, has_defaults: bool = False)
     :raises FormatError: if a type has no counterpart in Avro, or a field has a name that Avro does not allow.
     """
     derive = _Derivation(has_defaults).type
-    return json.dumps(derive(kind, TOP_LEVEL_RECORD, "", column), separators=(",", ":"))
+    return json.dumps(derive(kind, TOP_LEVEL, "", column), separators=(",", ":"))
 
 
 @dataclass(frozen=True)

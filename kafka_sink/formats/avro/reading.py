@@ -22,7 +22,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
-from kafka_sink.columns.varint import read_varlong
+from kafka_sink.common.bounded import Cursor
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.text import json_text
 from kafka_sink.formats.avro.parsing import parse_schema
@@ -42,44 +42,14 @@ from kafka_sink.formats.schema_text import MOST_DEPTH
 
 #: Python makes no text of more digits.
 _MOST_DECIMAL_BYTES: Final = 1_024
+_INT64_MIN: Final = -(2**63)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1)
 
 
-class _Bytes:
-    """The bytes of a datum, and how far they are read."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def is_at_end(self) -> bool:
-        return self._at == len(self._data)
-
-    def long(self) -> int:
-        """:raises CorruptRecordError: if there is none."""
-        value, self._at = read_varlong(self._data, self._at)
-        return value
-
-    def take(self, count: int) -> bytes:
-        """:raises CorruptRecordError: if there are fewer."""
-        if not 0 <= count <= len(self._data) - self._at:
-            raise CorruptRecordError(f"{count} bytes are declared, and {len(self._data) - self._at} are left")
-        start, self._at = self._at, self._at + count
-        return self._data[start : self._at]
-
-    def text(self) -> str:
-        """:raises CorruptRecordError: if it is not whole, or no UTF-8."""
-        try:
-            return self.take(self.long()).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise CorruptRecordError(f"a string is not valid UTF-8 ({error.reason})") from None
-
-
-_Leaf: TypeAlias = Callable[[_Bytes], str]
+_Leaf: TypeAlias = Callable[[Cursor], str]
 #: The pieces of a value that stands within so many others.
-_Reader: TypeAlias = Callable[[_Bytes, int], Iterable[str]]
+_Reader: TypeAlias = Callable[[Cursor, int], Iterable[str]]
 
 
 class DatumReader:
@@ -94,9 +64,9 @@ class DatumReader:
 
         :raises CorruptRecordError: if *data* is no datum of the schema, or one that is nested too deeply.
         """
-        source = _Bytes(data)
+        source = Cursor(data, CorruptRecordError)
         yield from self._root(source, 0)
-        if not source.is_at_end:
+        if source.left:
             raise CorruptRecordError("bytes follow it")
 
     def _reader(self, avro: AvroType) -> _Reader:
@@ -131,12 +101,23 @@ class DatumReader:
         return self._records[record.name]
 
 
+def _long(source: Cursor) -> int:
+    return source.zigzag(_INT64_MIN)
+
+
+def _text(source: Cursor) -> str:
+    try:
+        return source.take(_long(source)).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptRecordError(f"a string is not valid UTF-8 ({error.reason})") from None
+
+
 def _check_depth(depth: int) -> None:
     if depth >= MOST_DEPTH:
         raise CorruptRecordError(f"it is nested more than {MOST_DEPTH} levels deep")
 
 
-def _fields(fields: Sequence[tuple[str, _Reader]], source: _Bytes, depth: int) -> Iterator[str]:
+def _fields(fields: Sequence[tuple[str, _Reader]], source: Cursor, depth: int) -> Iterator[str]:
     _check_depth(depth)
     for name, read in fields:
         yield name
@@ -144,45 +125,45 @@ def _fields(fields: Sequence[tuple[str, _Reader]], source: _Bytes, depth: int) -
     yield "}" if fields else "{}"
 
 
-def _items(read: _Reader, is_map: bool, source: _Bytes, depth: int) -> Iterator[str]:
+def _items(read: _Reader, is_map: bool, source: Cursor, depth: int) -> Iterator[str]:
     _check_depth(depth)
     yield "{" if is_map else "["
     separator = ""
-    while count := source.long():
+    while count := _long(source):
         if count < 0:
             # The bytes of the block follow, so that it can be skipped.
-            source.long()
+            _long(source)
         for _ in range(abs(count)):
-            yield f"{separator}{json_text(source.text())}: " if is_map else separator
+            yield f"{separator}{json_text(_text(source))}: " if is_map else separator
             yield from read(source, depth + 1)
             separator = ", "
     yield "}" if is_map else "]"
 
 
-def _index(source: _Bytes, count: int) -> int:
-    index = source.long()
+def _index(source: Cursor, count: int) -> int:
+    index = _long(source)
     if not 0 <= index < count:
         raise CorruptRecordError(f"index {index} is declared, and there are {count} items")
     return index
 
 
-def _symbol(symbols: tuple[str, ...], source: _Bytes) -> str:
+def _symbol(symbols: tuple[str, ...], source: Cursor) -> str:
     return symbols[_index(source, len(symbols))]
 
 
-def _number(layout: struct.Struct, source: _Bytes) -> str:
+def _number(layout: struct.Struct, source: Cursor) -> str:
     (value,) = layout.unpack(source.take(layout.size))
     if math.isfinite(value):
         return repr(value)
     return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
-def _fixed(size: int, source: _Bytes) -> str:
+def _fixed(size: int, source: Cursor) -> str:
     return f'{{"base64": "{base64.b64encode(source.take(size)).decode("ascii")}"}}'
 
 
-def _decimal(scale: int, size: int | None, source: _Bytes) -> str:
-    data = source.take(source.long() if size is None else size)
+def _decimal(scale: int, size: int | None, source: Cursor) -> str:
+    data = source.take(_long(source) if size is None else size)
     if len(data) > _MOST_DECIMAL_BYTES:
         raise CorruptRecordError(f"a decimal has {len(data)} bytes, more than {_MOST_DECIMAL_BYTES}")
     unscaled = decimal.Decimal(int.from_bytes(data, "big", signed=True))
@@ -192,23 +173,23 @@ def _decimal(scale: int, size: int | None, source: _Bytes) -> str:
 _EXACT: Final = decimal.Context(prec=3 * _MOST_DECIMAL_BYTES)
 
 
-def _date(source: _Bytes) -> str:
-    days = source.long()
+def _date(source: Cursor) -> str:
+    days = _long(source)
     try:
         return f'"{date.fromordinal(_EPOCH_DAY + days).isoformat()}"'
     except (ValueError, OverflowError):
         return str(days)
 
 
-def _time(per_second: int, source: _Bytes) -> str:
-    count = source.long()
+def _time(per_second: int, source: Cursor) -> str:
+    count = _long(source)
     if not 0 <= count < 86_400 * per_second:
         return str(count)
     return f'"{(_EPOCH + _duration(count, per_second)).time().isoformat()}"'
 
 
-def _timestamp(per_second: int, is_utc: bool, source: _Bytes) -> str:
-    count = source.long()
+def _timestamp(per_second: int, is_utc: bool, source: Cursor) -> str:
+    count = _long(source)
     try:
         moment = _EPOCH + _duration(count, per_second)
     except OverflowError:
@@ -224,12 +205,12 @@ def _duration(count: int, per_second: int) -> timedelta:
 _PRIMITIVES: Final[Mapping[str, _Leaf]] = {
     "null": lambda source: "null",
     "boolean": lambda source: "true" if source.take(1) != b"\0" else "false",
-    "int": lambda source: str(source.long()),
-    "long": lambda source: str(source.long()),
+    "int": lambda source: str(_long(source)),
+    "long": lambda source: str(_long(source)),
     "float": partial(_number, struct.Struct("<f")),
     "double": partial(_number, struct.Struct("<d")),
-    "bytes": lambda source: _fixed(source.long(), source),
-    "string": lambda source: json_text(source.text()),
+    "bytes": lambda source: _fixed(_long(source), source),
+    "string": lambda source: json_text(_text(source)),
 }
 _LOGICAL: Final[Mapping[str, _Leaf]] = {
     "date": _date,

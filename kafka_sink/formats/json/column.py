@@ -22,6 +22,7 @@ import pyarrow as pa
 from kafka_sink.formats.column_format import (
     DEFAULT_SETTINGS,
     JSON,
+    TOP_LEVEL,
     ColumnEncoder,
     ColumnFormat,
     Format,
@@ -106,9 +107,6 @@ def quoted(name: str) -> bytes:
     return b'"' + inside + b'"'
 
 
-#: The name of the outermost object, by which a registry may name its subject; Avro's has the same.
-TITLE: Final = "topLevelRecord"
-
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 
 _LEAVES: Final[tuple[tuple[Callable[[pa.DataType], bool], dict[str, str]], ...]] = (
@@ -133,7 +131,7 @@ def derive_schema(kind: pa.DataType, column: str) -> str:
     # Refuses what cannot be written.
     writer_for(kind, column, is_strict=True, null_fields=NullFields())
     derived = _derive(kind)
-    title = {"title": TITLE} if pa.types.is_struct(kind) else {}
+    title = {"title": TOP_LEVEL} if pa.types.is_struct(kind) else {}
     return json.dumps({"$schema": _DRAFT, **title, **derived}, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from kafka_sink.formats.column_format import PROTOBUF, ColumnEncoder, ColumnFormat, Format
+from kafka_sink.formats.column_format import PROTOBUF, TOP_LEVEL, ColumnEncoder, ColumnFormat, Format
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import is_list
 from kafka_sink.formats.payloads import FieldsEncoder
@@ -37,9 +37,6 @@ from kafka_sink.formats.protobuf.schema import (
     ProtobufSchema,
 )
 from kafka_sink.formats.schema_text import SchemaText
-
-#: The name of the outermost message, by which a registry may name its subject; Avro's record has the same.
-TOP_LEVEL: Final = "topLevelRecord"
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST_FIELDS: Final = 18_999
@@ -105,19 +102,19 @@ class _Derivation:
         _check_names(kind, path)
         taken = {field.name for field in kind} | {_entry(field.name) for field in kind if pa.types.is_map(field.type)}
         fields, declared, lines = [], [], []
-        for number, each in enumerate(kind, 1):
-            field_path = f"{path}.{each.name}"
-            struct, inside = _struct_in(each.type, field_path)
+        for number, part in enumerate(kind, 1):
+            field_path = f"{path}.{part.name}"
+            struct, inside = _struct_in(part.type, field_path)
             if struct is None:
                 type_name = ""
             else:
-                own = _type_name(each.name, taken)
+                own = _type_name(part.name, taken)
                 taken.add(own)
                 type_name = f"{full}.{own}"
                 declared += self.message(own, type_name, struct, inside, f"{indent}  ")
-            field, shown = self._field(each, number, full, type_name, field_path)
+            field, shown = self._field(part, number, full, type_name, field_path)
             fields.append(field)
-            lines.append(f"{indent}  {shown} {each.name} = {number};")
+            lines.append(f"{indent}  {shown} {part.name} = {number};")
         self.messages[full] = Message(full, tuple(fields))
         return [f"{indent}message {name} {{", *declared, *lines, f"{indent}}}"]
 

@@ -84,7 +84,7 @@ class Value(Protocol):
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
         """*tag* and value of each row of *array*; rows that are *absent*, among them all null ones, have no bytes. With
-        *is_implicit* neither have rows with the default value of the type.
+        *is_implicit* neither have rows with the default value of the type; a message has none.
 
         :raises RowSerializationError: about all rows whose values cannot be written for the first reason that was
             found; the text names the column, and the value.
@@ -228,7 +228,6 @@ class MomentWriter:
     is_signed: bool
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`~kafka_sink.formats.protobuf.writers.Value`; a message has no default value."""
         units: Int64s = numbers(array, np.int64)
         seconds, rest = np.divmod(units, self.per_second)
         wrong = (seconds < self.low) | (seconds > self.high)
@@ -373,7 +372,6 @@ class MessageWriter:
     fields: MessageFields
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`; a message has no default value."""
         return framed(tag, self.fields.pieces(array, absent), absent)
 
 
@@ -385,7 +383,6 @@ class GroupWriter:
     end_tag: bytes
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`; a message has no default value."""
         end = only_present(constant_fields(self.end_tag), absent)
         return [*tagged(tag, [], absent), *self.fields.pieces(array, absent), *end]
 
@@ -398,6 +395,5 @@ class WrapperWriter:
     value: Value
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`; a message has no default value."""
         inside = self.value.pieces(array, absent, tag_of(1, self.wire_type), is_implicit=True)
         return framed(tag, inside, absent)
