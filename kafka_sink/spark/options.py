@@ -99,37 +99,31 @@ class WantedFormat:
     references: str | None = None
 
 
-def _of_format(option: str, text: str, validator: c.Validator) -> Any:
-    return c.STRING(None, text, validator, name=option, group=FORMATS_AND_SCHEMAS)
+#: The options of a column: their texts, with {} for the column, and their values.
+_OF_COLUMNS: Final[Mapping[str, tuple[str, c.Validator]]] = {
+    "format": ("write the column {} in this format; default: a string or binary column as it is", c.one_of(*FORMATS)),
+    "schema": (
+        "with {}.format: the schema, or the name of a file, of a folder, or of several files separated by commas (the "
+        "schema first) on the driver; default: derived from the column",
+        c.Validator("a schema", bool),
+    ),
+    "refs": (
+        "with {}.schema and a registry: the schema's references to schemas of the registry, a JSON list of name, "
+        "subject and version",
+        c.Validator("a list in JSON", bool),
+    ),
+    "message": (
+        "with {0}.format=protobuf and {0}.schema or a registry's schema: the name of the message; default: the first "
+        "one",
+        c.Validator("the name of a message", bool),
+    ),
+}
 
 
-def _format(column: str, types: str) -> Any:
-    text = f"write the column {column}, {types}in this format; default: a string or binary column as it is"
-    return _of_format(f"{column}.format", text, c.one_of(*FORMATS))
-
-
-def _schema(column: str) -> Any:
-    text = (
-        f"with {column}.format: the schema, or the name of a file, of a folder, or of several files separated by "
-        "commas (the schema first) on the driver; default: derived from the column"
-    )
-    return _of_format(f"{column}.schema", text, c.Validator("a schema", bool))
-
-
-def _references(column: str) -> Any:
-    text = (
-        f"with {column}.schema and a registry: the schema's references to schemas of the registry, a JSON list of "
-        "name, subject and version"
-    )
-    return _of_format(f"{column}.refs", text, c.Validator("a list in JSON", bool))
-
-
-def _message(column: str) -> Any:
-    text = (
-        f"with {column}.format=protobuf and {column}.schema or a registry's schema: the name of the message; default: "
-        "the first one"
-    )
-    return _of_format(f"{column}.message", text, c.Validator("the name of a message", bool))
+def _of_column(column: str, option: str, shown: str = "") -> Any:
+    text, validator = _OF_COLUMNS[option]
+    name = f"{column}.{option}"
+    return c.STRING(None, text.format(shown or column), validator, name=name, group=FORMATS_AND_SCHEMAS)
 
 
 @dataclass(frozen=True)
@@ -151,14 +145,14 @@ class SinkOptions(c.Options):
         name="topicReplicationFactor",
         group=TOPIC_AND_ROWS,
     )
-    key_format: str | None = _format("key", "of any type, ")
-    key_schema: str | None = _schema("key")
-    key_refs: str | None = _references("key")
-    key_message: str | None = _message("key")
-    value_format: str | None = _format("value", "such as struct('*'), ")
-    value_schema: str | None = _schema("value")
-    value_refs: str | None = _references("value")
-    value_message: str | None = _message("value")
+    key_format: str | None = _of_column("key", "format", "key, of any type,")
+    key_schema: str | None = _of_column("key", "schema")
+    key_refs: str | None = _of_column("key", "refs")
+    key_message: str | None = _of_column("key", "message")
+    value_format: str | None = _of_column("value", "format", "value, such as struct('*'),")
+    value_schema: str | None = _of_column("value", "schema")
+    value_refs: str | None = _of_column("value", "refs")
+    value_message: str | None = _of_column("value", "message")
     include_headers: bool | None = c.BOOLEAN(
         None,
         "headers are written whenever the headers column exists; true requires that it exists, false that it does not",

@@ -142,25 +142,14 @@ class ProducerSpec:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Most options have their defaults, which need not travel to each task.
-        return _restored, (
-            c.changed(self.config),
-            self.explicit,
-            dict(self.deferred),
-            dict(self.plugin_options),
-            self.two_phase,
-        )
+        others = self.explicit, self.deferred, self.plugin_options, self.two_phase
+        return _restored, (c.changed(self.config), *others)
 
 
-def _restored(
-    values: Mapping[str, Any],
-    explicit: frozenset[str],
-    deferred: dict[str, str],
-    plugin_options: dict[str, str],
-    two_phase: bool,
-) -> ProducerSpec:
+def _restored(values: Mapping[str, Any], *others: Any) -> ProducerSpec:
     table = c.keys(ProducerConfig)
     config = ProducerConfig(option_prefix=KAFKA_PREFIX, **{table[name][1].name: values[name] for name in values})
-    return ProducerSpec(config, explicit, deferred, plugin_options, two_phase)
+    return ProducerSpec(config, *others)
 
 
 def digest_of(values: Mapping[str, object]) -> bytes:

@@ -35,7 +35,7 @@ from kafka_sink.exactly_once.transactions import (
     writer_id,
 )
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from kafka_sink.spark.driver.write_report import warn_of_skipped
+from kafka_sink.spark.driver.write_report import WriteSummary
 from tests.exactly_once.texts import FOLLOWED, OTHERS, ROOT, texts
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support.losing_markers import lost_ends
@@ -315,7 +315,7 @@ def test_version_that_came_too_late_is_written_under_a_later_one(
         world.write_batch("atomic", version, b"%d" % version)
     plan = world.parallel.plan(QUERY, 1)
     assert not plan.must_write(1, QUERY, APPLICATION)
-    warn_of_skipped(world.topic, plan.skipped(1))
+    WriteSummary(sink=world.topic).skipped(plan.skipped(1))
     assert "write them under a version that is later than 5" in caplog.messages[-1]
     world.write_batch("atomic", 6, b"1", numbers=APPLICATION)
     assert found(world) == [b"0", b"1", b"5"]

@@ -154,10 +154,7 @@ def prepared(
 
 def _ensure_topics(options: SinkOptions) -> None:
     """Create the topics of rows and dead letters that are missing, if the option topicPartitions is set. Tasks never
-    create one.
-
-    :raises ApiError: if it could not be created; the text says what to do.
-    """
+    create one."""
     if options.topic_partitions is None:
         return
     for topic in filter(None, (options.spec.topic, options.spec.dead_letter_topic)):

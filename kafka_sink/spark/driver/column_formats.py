@@ -49,7 +49,8 @@ _FIELD_POINTER: Final = re.compile(r"path '#/([\w.]+)/(\d+)'")
 
 @dataclass
 class Registration:
-    """The ids of one registry's schemas, for rows of *topic*."""
+    """The ids of one registry's schemas, for rows of *topic*. Each is asked for once; a RegistryError names what the
+    registry refuses, does not have, or cannot be asked for."""
 
     client: RegistryClient
     config: RegistryConfig
@@ -59,10 +60,7 @@ class Registration:
     topic: str | None = None
 
     def with_references(self, schema: SchemaText, form: str) -> SchemaText:
-        """*schema*, of the format *form*, with the texts of what it refers to in the registry.
-
-        :raises RegistryError: if one is not there, or the registry cannot be reached.
-        """
+        """*schema*, of the format *form*, with the texts of what it refers to in the registry."""
         references = []
         for reference in schema.references:
             if reference.version:
@@ -76,10 +74,7 @@ class Registration:
 
     def chosen(self, column: str, form: str) -> RegisteredSchema | None:
         """The schema of the column's subject, of the format *form*, that the options choose: the latest one, or the one
-        with an id; None if they choose none.
-
-        :raises RegistryError: if there is none, or the registry cannot be reached.
-        """
+        with an id; None if they choose none."""
         option = self.config.chosen(column)
         if option is None:
             return None
@@ -102,11 +97,7 @@ class Registration:
         return self._chosen[subject]
 
     def id_of(self, form: ColumnFormat) -> int:
-        """The id of the column's schema, which is registered if the options allow it.
-
-        :raises RegistryError: if the registry refuses it, does not know it, or cannot be reached; the text names the
-            column.
-        """
+        """The id of the column's schema, which is registered if the options allow it."""
         subject, schema = subject_of(form, self.config, self.topic)
         key = _key(subject, schema)
         if key not in self._ids:
@@ -115,10 +106,7 @@ class Registration:
 
     def registered(self, forms: Sequence[ColumnFormat]) -> tuple[ColumnFormat, int]:
         """The form among those of :meth:`Format.registrable` that a column is written in, and the id of its schema: an
-        earlier one where it is a version of the subject, so that a topic gets no new schema; else the first.
-
-        :raises RegistryError: as :meth:`id_of` does.
-        """
+        earlier one where it is a version of the subject, so that a topic gets no new schema; else the first."""
         named = [(form, *subject_of(form, self.config, self.topic)) for form in forms]
         for form, subject, schema in named:
             if (key := _key(subject, schema)) in self._ids:

@@ -104,7 +104,7 @@ class WriteSummary:
 
     def skipped(self, skipped: Skipped) -> WriteSummary:
         """This write if nothing was written, because its version is *skipped*; it is logged."""
-        warn_of_skipped(self.sink, skipped)
+        _log.warning("version %d of %s %s", skipped.version, self.sink, _why(skipped))
         return replace(self, decision=skipped.decision)
 
     def to_json(self, timestamp_ms: int) -> str:
@@ -178,12 +178,8 @@ def publish(summary: WriteSummary, spec: WriteSpec, inputs: Sequence[str] = ()) 
         _log.warning("option reportPath: cannot write %s (%s); the report is: %s", path, error, text)
 
 
-def warn_of_skipped(sink: str | None, skipped: Skipped) -> None:
-    """Say that nothing was written, so that a wrong version number is noticed."""
-    _log.warning("version %d of %s %s", skipped.version, sink, _why(skipped))
-
-
 def _why(skipped: Skipped) -> str:
+    """The text that a wrong version number is noticed by."""
     if skipped.is_older:
         return (
             f"is older than version {skipped.last}, the last one that is committed: nothing was written. If version "

@@ -195,7 +195,7 @@ class OffsetsReading:
             unknown = _NOT_GIVEN
         elif folder is not None:
             self._offsets.set_result(read_offsets(lambda: LocalFiles(folder), version))
-        elif not is_remote(location):
+        elif urlsplit(location).scheme not in _SCHEMES:
             unknown = "only Spark can read a checkpoint in this kind of store"
         elif (_resting.get(location) or 0) > SYSTEM_CLOCK.monotonic_ms():
             unknown = f"a recent attempt to read the checkpoint failed, or took more than {LIMIT_MS} ms"
@@ -213,7 +213,7 @@ class OffsetsReading:
             return PlannedOffsets(unknown=f"the checkpoint could not be read within {LIMIT_MS} ms")
 
     def _read_remote(self) -> PlannedOffsets:
-        if not may_end_its_process(self._location):
+        if _SCHEMES[urlsplit(self._location).scheme] not in _ENDING_THEIR_PROCESS:
             return read_offsets(lambda: ArrowFiles(self._location), self._version)
         offsets = read_in_own_process(self._location, self._version, LIMIT_MS / 1000)
         if not offsets.digest:
@@ -247,6 +247,8 @@ def offsets_of(session: Any, running: Any, version: int) -> PlannedOffsets:
 
 #: Hadoop's URI schemes → pyarrow's.
 _SCHEMES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "hdfs": "hdfs"}
+#: Without credentials pyarrow's client for these ends its process.
+_ENDING_THEIR_PROCESS: Final = ("abfs", "abfss")
 
 
 class LocalFiles:
@@ -327,16 +329,6 @@ def local_folder(location: str) -> str | None:
     if parts.scheme not in ("", "file") or parts.netloc:
         return None
     return parts.path if parts.scheme else location
-
-
-def may_end_its_process(location: str) -> bool:
-    """Whether pyarrow's client for *location* ends the process in which it has no credentials."""
-    return _SCHEMES.get(urlsplit(location).scheme) in ("abfs", "abfss")
-
-
-def is_remote(location: str) -> bool:
-    """Whether pyarrow has a file system for *location*."""
-    return urlsplit(location).scheme in _SCHEMES
 
 
 PROGRAM: Final = f"from {__name__} import main; main()"

@@ -72,10 +72,7 @@ class BadRows:
         self.first = ""
 
     def accepted(self, rows: TaskRows, step: Callable[[pa.RecordBatch], T]) -> tuple[TaskRows, T]:
-        """Those of *rows* that *step* does not refuse, and what it returns for them.
-
-        :raises RowError: as for :meth:`refuse`.
-        """
+        """Those of *rows* that *step* does not refuse, and what it returns for them; :meth:`refuse` has the others."""
         while True:
             try:
                 return rows, step(rows.batch)
