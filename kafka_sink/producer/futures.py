@@ -121,11 +121,7 @@ class DeliveryFuture(Generic[T]):
     @abstractmethod
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Wait for the outcome, at most *timeout* seconds, and return why records were not stored; None if all were.
-
-        :raises KafkaTimeoutError: if the outcome is unknown after *timeout*.
-        :raises KafkaError: if it would wait in a delivery callback of the same producer.
-        :raises ValueError: if *timeout* is negative, or no number.
-        """
+        It raises as :meth:`result` does, but for errors of records."""
 
     def _stored(self) -> T:
         """The result, where the outcome is no error."""
@@ -390,17 +386,17 @@ class FutureRecordMetadata(DeliveryFuture[RecordMetadata]):
         return self._result.piece_of(self._relative_offset)[0].has_ended
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        result, relative_offset = self._place(limit_ms(timeout))
+        result, relative_offset = self._located(limit_ms(timeout))
         return result.error_of(relative_offset)
 
-    def _place(self, timeout_ms: int) -> tuple[ProduceRequestResult, int]:
+    def _located(self, timeout_ms: int) -> tuple[ProduceRequestResult, int]:
         located = self._result.wait_for_record(self._relative_offset, timeout_ms)
         if located is None:
             raise KafkaTimeoutError(f"no answer for {self._result.topic_partition} after waiting for {timeout_ms} ms")
         return located
 
     def _stored(self) -> RecordMetadata:
-        result, relative_offset = self._place(0)
+        result, relative_offset = self._located(0)
         topic, partition = result.topic_partition
         base, log_time = result.base_offset, result.log_append_time
         return RecordMetadata(

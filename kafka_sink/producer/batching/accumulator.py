@@ -84,11 +84,7 @@ class TransactionGate(Protocol):
     """The transactions of a producer with a transactional id, as the accumulator uses them."""
 
     def check_can_send(self) -> None:
-        """Calling thread.
-
-        :raises TransactionStateError: if no transaction is open.
-        :raises TransactionAbortableError: if the open transaction can only be aborted.
-        """
+        """:raises KafkaError: if the transaction takes no records. Calling thread."""
 
     def add_partition(self, topic_partition: TopicPartition) -> None:
         """Add the partition of a staged record, after :meth:`check_can_send` and within the same append. Calling
@@ -230,11 +226,7 @@ class RecordAccumulator:
 
     def check_may_append(self) -> None:
         """Check the transaction, once at the beginning of an append: from then on the transaction cannot end before the
-        append.
-
-        :raises TransactionStateError: if a transaction is needed and none is open.
-        :raises TransactionAbortableError: if the open transaction can only be aborted.
-        """
+        append. :raises KafkaError: if it takes no records."""
         if self._transactions is not None:
             self._transactions.check_can_send()
 
@@ -307,10 +299,7 @@ class RecordAccumulator:
         return self._smaller.get(topic, self._memory)
 
     def _allocate(self, topic: str, size: int, max_block_ms: int) -> bytearray:
-        """Memory for a batch of *topic* that has *size* bytes now.
-
-        :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
-        """
+        """Memory for a batch of *topic* that has *size* bytes now."""
         capacity = self._memory_of(topic).capacity_for(size)
         memory = self._pool.try_allocate(capacity)
         if memory is None:

@@ -151,10 +151,7 @@ class TopicMetadata:
 
     def _wait_for_growth(self, topic: str, partition: int, deadline_ms: int) -> Cluster:
         """Wait for a partition that may have been added since the metadata was fetched; not every broker may know it
-        yet.
-
-        :raises KafkaTimeoutError: if there is no metadata until *deadline_ms*.
-        """
+        yet."""
         cluster = self._refreshed(deadline_ms)
         until_ms = min(deadline_ms, self._clock.monotonic_ms() + _PATIENCE_FOR_PARTITIONS_MS)
         while not _knows(cluster, topic, partition):

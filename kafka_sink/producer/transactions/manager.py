@@ -7,8 +7,6 @@ sends anything itself. :mod:`state_machine` explains and holds the state of the 
 partitions of the open transaction, :class:`TransactionEpochs` its version and epoch; :mod:`idempotence` holds the
 sequences, on the sender thread.
 
-Without a transactional id only three states and one request are used: InitProducerId, for idempotent writes.
-
 Source: apache/kafka ``TransactionManager``; KIP-98, KIP-360, KIP-588, KIP-890.
 """
 

@@ -32,29 +32,17 @@ INITIALIZING, READY and FATAL_ERROR.
 the transaction is committed, so only the same call is allowed, and it waits for the same result. A result is settled
 when its caller has seen it, or when it is an error.
 
-**What an error does.** The table in :mod:`request_queue` gives each error code of each request one of seven reactions:
-
-* *Retry*: the state does not change, and the request is sent again after a pause. It may be dropped meanwhile, if the
-  transaction is aborted.
-* *Look up*: likewise, after the coordinator was found again. A lost connection has the same effect: every request may
-  be repeated, and a coordinator recognizes the repetition by the epoch.
-* *Abort*: this transaction has failed, the producer has not. IN_TRANSACTION and COMMITTING_TRANSACTION become
-  ABORTABLE_ERROR; waiting requests fail, and batches that were not sent are dropped. In ABORTING_TRANSACTION there is
-  no milder reaction left than a fatal error.
-* *Bump*: likewise, and the next transaction requires a new epoch, because the sequences may have a gap. If the
-  coordinator cannot give one (before KIP-360), the error is fatal.
-* *Uninitialize*: InitProducerId was refused; the call may be repeated after a permission was granted.
-* *Fenced*: another producer holds the transactional id. Fatal, and reported as PRODUCER_FENCED whatever the code.
-* *Fatal*: the producer cannot know what became of its transaction, or can never continue.
+**What an error does.** The table in :mod:`request_queue` gives each error code of each request one of the reactions of
+:mod:`kafka_sink.client.requests.outcomes`. A lost connection has the effect of LOOK_UP: every request may be
+repeated, and a coordinator recognizes the repetition by the epoch. At ABORT and BUMP, IN_TRANSACTION and
+COMMITTING_TRANSACTION become ABORTABLE_ERROR; waiting requests fail, and batches that were not sent are dropped. In
+ABORTING_TRANSACTION there is no milder reaction left than a fatal error, and BUMP is one if the coordinator cannot give
+a new epoch (before KIP-360).
 
 **What ends a transaction.** EndTxn is sent when every batch of the transaction has an outcome. If the coordinator does
 not know of the transaction, because no partition or group was added, there is nothing to end and EndTxn is not sent. If
 it may or may not know (the first AddPartitionsToTxn was lost), an abort is sent, INVALID_TXN_STATE counts as success,
 and a new epoch keeps a late AddPartitionsToTxn out of the next transaction.
-
-**Epochs.** In transaction version 2 the answer to EndTxn contains the epoch of the next transaction, so late writes of
-one transaction never reach the next. In version 1 the epoch stays; only after an error is a new one requested. The
-version changes between two transactions only (``TransactionEpochs``).
 
 Source: apache/kafka ``TransactionManager`` (State, TxnRequestHandler); KIP-98, KIP-360, KIP-588, KIP-890, KIP-1050.
 """
