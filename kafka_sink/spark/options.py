@@ -113,8 +113,7 @@ _OF_COLUMNS: Final[Mapping[str, tuple[str, c.Validator]]] = {
         c.Validator("a list in JSON", bool),
     ),
     "message": (
-        "with {0}.format=protobuf and {0}.schema or a registry's schema: the name of the message; default: the first "
-        "one",
+        "with {}.format=protobuf and {}.schema or a registry's schema: the name of the message; default: the first one",
         c.Validator("the name of a message", bool),
     ),
 }
@@ -123,7 +122,7 @@ _OF_COLUMNS: Final[Mapping[str, tuple[str, c.Validator]]] = {
 def _of_column(column: str, option: str, shown: str = "") -> Any:
     text, validator = _OF_COLUMNS[option]
     name = f"{column}.{option}"
-    return c.STRING(None, text.format(shown or column), validator, name=name, group=FORMATS_AND_SCHEMAS)
+    return c.STRING(None, text.replace("{}", shown or column), validator, name=name, group=FORMATS_AND_SCHEMAS)
 
 
 @dataclass(frozen=True)
