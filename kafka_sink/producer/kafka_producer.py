@@ -434,10 +434,10 @@ class KafkaProducer:
         result = start()
         self._sender.wakeup()
         try:
-            result.wait(timeout_ms)
+            result.await_outcome(timeout_ms)
         except KafkaTimeoutError as error:
             failures = self._network.client.connection_failures()
-            if result.is_completed or not failures:
+            if result.is_done or not failures:
                 raise
             unreachable = ", ".join(f"{failure.host}:{failure.port} ({failure.cause})" for failure in failures)
             raise KafkaTimeoutError(f"{error}; unreachable: {unreachable}") from None

@@ -154,10 +154,10 @@ class TransactionalWorld(SenderWorld):
     def finish(self, result: TransactionalResult, at_most: int = 1000) -> None:
         """Step until *result* is known, and raise what it raises."""
         for _ in range(at_most):
-            if result.is_completed:
+            if result.is_done:
                 break
             self.sender.run_once()
-        result.wait(0)
+        result.await_outcome(0)
 
     def begin(self) -> None:
         """A transaction, after the initialization if that was not done."""

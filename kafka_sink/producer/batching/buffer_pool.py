@@ -114,14 +114,6 @@ class BufferPool:
                 self._signal_first()
             raise
 
-    def _exhausted_text(self, size: int, max_block_ms: int) -> str:
-        prefix = self._option_prefix
-        return (
-            f"could not allocate {size} bytes within {max_block_ms} ms: {prefix}buffer.memory ({self.total_memory} "
-            "bytes) is full of batches that the brokers have not acknowledged; check the brokers' health, or raise "
-            f"{prefix}buffer.memory or {prefix}max.block.ms"
-        )
-
     def _wait_for(self, size: int, max_block_ms: int) -> bytearray | None:
         """Wait until others have deallocated *size* bytes, lock held: a kept buffer, or None if one can be created."""
         started = self._clock.monotonic_ms()
@@ -137,8 +129,12 @@ class BufferPool:
                 self._check_open()
                 if not signalled and self._clock.monotonic_ms() >= deadline:
                     self._exhausted.record(1, self._clock.monotonic_ms())
-                    error = BufferExhaustedError(self._exhausted_text(size, max_block_ms))
-                    raise error.of_option(f"{self._option_prefix}buffer.memory")
+                    memory = f"{self._option_prefix}buffer.memory"
+                    raise BufferExhaustedError(
+                        f"could not allocate {size} bytes within {max_block_ms} ms: {memory} ({self.total_memory} "
+                        "bytes) is full of batches that the brokers have not acknowledged; check the brokers' health, "
+                        f"or raise {memory} or {self._option_prefix}max.block.ms"
+                    ).of_option(memory)
                 kept = self._kept(size)
                 if kept is not None:
                     return kept

@@ -49,7 +49,6 @@ Source: apache/kafka ``TransactionManager`` (State, TxnRequestHandler); KIP-98, 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -66,6 +65,7 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.producer.futures import Completion
 
 
 class State(Enum):
@@ -104,23 +104,17 @@ ONGOING: Final = frozenset(
 )
 
 
-class TransactionalResult:
+class TransactionalResult(Completion):
     """The outcome of one transactional call, completed once (apache/kafka ``TransactionalRequestResult``)."""
 
     def __init__(self, operation: str, clock: Clock, *, after_timeout: str = "call it again") -> None:
+        super().__init__(clock)
         self.operation = operation
         #: The last answer that led to a retry: the reason for a delay.
         self.last_answer: Exception | None = None
-        self._clock = clock
         self._after_timeout = after_timeout
-        self._condition = threading.Condition()
-        self._is_completed = False
         self._error: Exception | None = None
         self._is_acknowledged = False
-
-    @property
-    def is_completed(self) -> bool:
-        return self._is_completed
 
     @property
     def is_settled(self) -> bool:
@@ -137,27 +131,21 @@ class TransactionalResult:
     @leaves("_condition")
     def _complete(self, error: Exception | None) -> None:
         with self._condition:
-            if not self._is_completed:
-                self._is_completed, self._error = True, error
-                self._condition.notify_all()
+            if not self.is_done:
+                self._error = error
+                self.complete()
 
-    @leaves("_condition")
-    def wait(self, timeout_ms: int) -> None:
+    def await_outcome(self, timeout_ms: int) -> None:
         """Wait for the outcome.
 
         :raises KafkaTimeoutError: if there is none after *timeout_ms*; the operation continues.
         :raises KafkaError: if the operation failed.
         """
-        deadline = self._clock.monotonic_ms() + timeout_ms
-        with self._condition:
-            while not self._is_completed:
-                left = deadline - self._clock.monotonic_ms()
-                if left <= 0:
-                    answer = f"; the brokers' last answer: {self.last_answer}" if self.last_answer else ""
-                    raise KafkaTimeoutError(
-                        f"{self.operation} did not complete within {timeout_ms} ms{answer}; {self._after_timeout}"
-                    )
-                self._clock.wait(self._condition, left)
+        if not self.wait(timeout_ms):
+            answer = f"; the brokers' last answer: {self.last_answer}" if self.last_answer else ""
+            raise KafkaTimeoutError(
+                f"{self.operation} did not complete within {timeout_ms} ms{answer}; {self._after_timeout}"
+            )
         self._is_acknowledged = True
         if self._error is not None:
             raise self._error.with_traceback(None)

@@ -350,10 +350,10 @@ def test_abort_does_not_wait_for_offsets_refused_so_far(world: TransactionalWorl
     world.brokers.errors[COMMIT].extend([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
     result = world.manager.send_offsets(OFFSET, GROUP)
     world.step(50)
-    assert not result.is_completed
+    assert not result.is_done
     world.abort()
     with pytest.raises(TransactionAbortableError):
-        result.wait(0)
+        result.await_outcome(0)
     assert world.manager.state is S.READY
 
 
@@ -369,7 +369,7 @@ def test_abort_drops_requests_that_wait_to_be_retried(world: TransactionalWorld)
     asked = world.order.count(COMMIT)
     aborted = world.manager.begin_abort()
     with pytest.raises(TransactionAbortableError):
-        result.wait(0)
+        result.await_outcome(0)
     world.finish(aborted)
     assert world.order.count(COMMIT) == asked
 
@@ -536,7 +536,7 @@ def test_fatal_error_fails_pending_offset_commits(world: TransactionalWorld) -> 
     offsets = world.manager.send_offsets(OFFSET, GROUP)
     world.manager.fail_for_good(KafkaError("broken"))
     with pytest.raises(KafkaError, match="broken"):
-        offsets.wait(0)
+        offsets.await_outcome(0)
 
 
 def test_fatal_error_ends_the_wait_for_an_answer(world: TransactionalWorld) -> None:
@@ -546,7 +546,7 @@ def test_fatal_error_ends_the_wait_for_an_answer(world: TransactionalWorld) -> N
     world.until_asked(END)
     world.manager.fail_for_good(KafkaError("broken"))
     with pytest.raises(KafkaError, match="broken"):
-        result.wait(0)
+        result.await_outcome(0)
 
 
 @pytest.mark.behaviour("Transactions", "Nothing changes a fatal error of the transaction manager")
@@ -643,7 +643,7 @@ def test_a_call_that_timed_out_can_only_be_repeated(world: TransactionalWorld) -
     world.brokers.errors[END].extend([ErrorCode.CONCURRENT_TRANSACTIONS] * 5)
     result = world.manager.begin_commit()
     with pytest.raises(KafkaTimeoutError, match="call it again"):
-        result.wait(0)
+        result.await_outcome(0)
     for other in (world.manager.begin, world.manager.begin_abort, lambda: world.send(b"b")):
         with pytest.raises(TransactionStateError, match="commit_transaction timed out"):
             other()
@@ -921,7 +921,7 @@ def test_closing_finishes_a_commit_that_has_begun(world: TransactionalWorld) -> 
     world.send(b"a")
     result = world.manager.begin_commit()
     world.close()
-    result.wait(0)
+    result.await_outcome(0)
     assert [body.committed for body in world.brokers.requests(END)] == [True]
 
 
@@ -932,7 +932,7 @@ def test_forced_close_sends_no_end_txn(world: TransactionalWorld) -> None:
     world.sender.force_close()
     world.sender.run()
     with pytest.raises(KafkaError, match="was closed before"):
-        result.wait(0)
+        result.await_outcome(0)
     assert END not in world.order
 
 
