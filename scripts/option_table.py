@@ -41,8 +41,8 @@ SINK_MEANINGS: Final[Mapping[str, str]] = {
         "9223372036854775807)"
     ),
     "transaction.two.phase.commit.enable": (
-        "exactly once with a transaction for each task: a decided batch waits for its driver however long that takes "
-        "(KIP-939), instead of kafka.transaction.timeout.ms; brokers must offer it (true or false)"
+        "exactly once with a transaction for each task: the transactions have no time-out (KIP-939), so a batch whose "
+        "commit is recorded waits until the query starts again; brokers must offer it (true or false)"
     ),
 }
 

@@ -120,7 +120,7 @@ class ProducerConfig(ClientConfig):
     )
     transaction_two_phase_commit_enable: bool = c.BOOLEAN(
         False,
-        "transactions stay open until somebody ends them, however long that takes (KIP-939); brokers must offer it. "
+        "transactions have no time-out, and stay open until a program ends them (KIP-939); brokers must offer it. "
         "Spark's exactly-once writes with one transaction for each task then lose nothing in an outage of any length",
     )
 

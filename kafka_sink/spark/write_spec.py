@@ -446,8 +446,8 @@ class WriteSpec(OfOneVersion, c.Options):
     )
     allow_missing_progress: bool = c.BOOLEAN(
         False,
-        "for exactly-once micro-batches: continue if a batch other than the first finds no progress, for example "
-        "when an existing query becomes exactly-once",
+        "for exactly-once micro-batches: write a batch other than the first although there is no progress "
+        "record, for example when an existing query becomes exactly-once; remove the option after that batch",
         name="allowMissingProgress",
         group=EXACTLY_ONCE_OPTIONS,
     )

@@ -322,7 +322,7 @@ _LAG: Final = Family(
     "consumergroup",
     "lag",
     "Records of the partition that the group has not committed. If it grows, its consumers are slower than the "
-    "writers, or stopped; readers of committed records may also wait for an open transaction.",
+    "writers, or stopped; consumers with isolation.level=read_committed may also wait for an open transaction.",
 )
 _PROGRESS_BATCH: Final = Family("sink", "progress-batch", "Last batch that an exactly-once sink has committed.")
 _PROGRESS_AGE: Final = Family(
@@ -338,8 +338,8 @@ _OPEN: Final = Family(
 _OLDEST_AGE: Final = Family(
     "transactions",
     "oldest-age-seconds",
-    "Age of the oldest open transaction; 0 if there is none. Readers of committed records wait behind it: beyond "
-    "transaction.timeout.ms it hangs, see kafkalite txn hanging.",
+    "Age of the oldest open transaction; 0 if there is none. Consumers with isolation.level=read_committed wait for "
+    "it: beyond transaction.timeout.ms it hangs, see kafkalite txn hanging.",
 )
 FAMILIES: Final = (
     _UP,

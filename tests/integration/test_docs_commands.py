@@ -41,8 +41,8 @@ WHOLE = {
         "kafkalite groups describe readers",
         "kafkalite groups delete old",
     ],
-    "kafkalite txn list|describe|abort|commit --prefix orders": [
-        f"kafkalite txn {verb} --prefix orders" for verb in ("list", "describe", "abort", "commit")
+    "kafkalite txn list|describe|abort|commit --prefix orders-sink/": [
+        f"kafkalite txn {verb} --prefix orders-sink/" for verb in ("list", "describe", "abort", "commit")
     ],
 }
 #: Servers, which other tests start, and what only a cluster with TLS or two nodes can do: the test that does it.

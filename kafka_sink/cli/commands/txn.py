@@ -91,8 +91,8 @@ def describe(names: tuple[str, ...], prefix: str | None, as_json: bool, connecti
 def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connection) -> None:
     """Abort open transactions. Their producers are fenced and must be restarted.
 
-    A transaction that its sink has decided to commit is never aborted: the command fails, or with --prefix leaves it
-    out.
+    The command aborts no transaction of a batch that its sink has recorded as committed: it fails, or with --prefix
+    skips the transaction.
     """
     _require_choice(names, prefix)
     with _connect(connection) as client:
@@ -119,9 +119,10 @@ def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connec
 def commit(names: tuple[str, ...], prefix: str | None, connection: options.Connection) -> None:
     """Commit open transactions that are known to be complete, so that their records become visible.
 
-    Use this only for transactions that a driver decided to commit before it died: only the driver knew whether all
-    records were written. Of kafkalite's own sinks the command commits only transactions that the sink has decided to
-    commit.
+    Use this only for transactions that a driver decided to commit before it failed: only the driver knew whether all
+    records were written. Of kafkalite's own sinks the command commits only transactions of a batch that the sink has
+    recorded as committed, and stops with an error at any other: first run 'kafkalite txn abort', which skips those
+    of a recorded batch.
     """
     _require_choice(names, prefix)
     with _connect(connection) as client:
@@ -168,8 +169,8 @@ def hanging(
     as_json: bool,
     connection: options.Connection,
 ) -> None:
-    """Show the transactions that are open in the logs of a topic, or of one partition, and block readers of committed
-    records.
+    """Show the transactions that are open in the logs of a topic, or of one partition, and block consumers
+    with isolation.level=read_committed.
 
     --abort-at aborts one of them, in this partition only. It is for transactions that are unknown to their coordinator,
     or that it has aborted; use 'abort' for those that 'kafkalite txn list' shows as Ongoing. --commit-at commits one
