@@ -31,11 +31,11 @@ _MODULES: Final = (
         )
     ),
 )
-#: The columns "what to do" of tables: page, heading, column.
+#: Tables whose last column says what to do: page, heading.
 _TABLES: Final = (
-    ("errors.md", "## Exactly once", 2),
-    ("troubleshooting.md", "## Hanging transactions", 2),
-    ("troubleshooting.md", "## Resolve a batch by hand", 2),
+    ("errors.md", "## Exactly once"),
+    ("troubleshooting.md", "## Hanging transactions"),
+    ("troubleshooting.md", "## Resolve a batch by hand"),
 )
 #: Lists whose items say what to do: page, heading.
 _LISTS: Final = (("streaming.md", "## Requirements"),)
@@ -53,10 +53,10 @@ def _all_texts() -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if text := _text_of(node):
                 yield f"{path.name}:{getattr(node, 'lineno', 0)}", text
-    for page, heading, column in _TABLES:
-        rows = [line for line in _section(page, heading).splitlines() if line.startswith("| ")][2:]
+    for page, heading in _TABLES:
+        rows = [line for line in _section(page, heading).splitlines() if line.startswith("| ")]
         for row in rows:
-            yield f"{page}, {heading}", re.split(r" \| |^\| | \|$", row)[1:][column]
+            yield f"{page}, {heading}", re.split(r" \| |^\| | \|$", row)[-2]
     for page, heading in _LISTS:
         # After the last item comes a paragraph.
         for item in _section(page, heading).split("\n* ")[1:]:
@@ -133,7 +133,9 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "end the transaction with the command of the error": _BY_HAND,
     "`txn accept` with the batch before it": ("test_forgotten_batch_is_accepted_as_it_is",),
     "start with `allowMissingProgress=true`, which writes it": ("test_sink_without_progress_goes_on_as_told",),
-    "choose another name, or delete the progress record": ("test_another_writer_writes_all_that_it_reads",),
+    "you may delete its progress record instead": ("test_another_writer_writes_all_that_it_reads",),
+    "start the query with the newer checkpoint. If it is lost, ": _CHECKPOINT,
+    "If no application needs the offset, you may delete it": ("test_group_of_another_program_is_left_or_cleared",),
     "is a new query and is refused: give it another name": ("test_another_writer_writes_all_that_it_reads",),
     "write them under a new, later": ("test_version_that_came_too_late_is_written_under_a_later_one", *_IN_ORDER),
     "have different `app_id`s": ("test_one_app_id_twice_within_a_batch_is_refused",),

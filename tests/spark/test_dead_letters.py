@@ -166,7 +166,7 @@ def test_too_many_bad_rows_leave_nothing(write: Way, spark: SparkSession, target
 
 @in_ways(DF_WRITE)
 def test_too_many_bad_rows_fail_a_write_at_least_once(write: Way, spark: SparkSession, target: Target) -> None:
-    with pytest.raises(PySparkException, match=r"\n50 of 400 rows \(12\.50%\) cannot be written"):
+    with pytest.raises(PySparkException, match=r"TooManyBadRowsError: 50 of 400 rows \(12\.50%\) cannot be written"):
         write(spark, target.job(deadLetterTopic=target.dead_letters, maxBadRows="1%"))
     with pytest.raises(PySparkException, match=r"\d rows of one task cannot be written, more than option maxBadRows=3"):
         write(spark, target.job(deadLetterTopic=target.dead_letters, maxBadRows="3"))
