@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
@@ -315,7 +315,7 @@ class ParallelSink:
         )
         batch = outcome_of(progress, outcomes)
         if batch is not Batch.COMMITTED:
-            self._driver.prove(plan.after(progress))
+            self._prove_decided(plan.after(progress))
             if batch is Batch.TORN:
                 raise torn(progress, outcomes)
             raise UndecidedError(
@@ -324,7 +324,23 @@ class ParallelSink:
             )
         self._driver.warn_of_long(plan)
         if losers:
-            self._abort_losers(plan.after(progress), losers)
+            self._abort_losers(plan.after(progress), losers, self._prove_decided)
+
+    def _prove_decided(self, plan: Plan) -> None:
+        """Prove *plan*'s progress, which this driver has just decided, as :meth:`SinkDriver.prove`. The proof aborts a
+        transaction of the driver's id. This would also discard a decision whose commit marker the brokers have lost
+        (KAFKA-20734), so the group must have the decision first.
+
+        :raises KafkaTimeoutError: if it does not have it; the next :meth:`plan` writes the commit again.
+        """
+        decided, latest = plan.progress, self._client.run(self._driver.store.read())
+        # Both have the transactions in an order of their own.
+        if latest is None or decided is None or set(latest.transactions) != set(decided.transactions):
+            raise KafkaTimeoutError(
+                f"the group of the sink {self._driver.name!r} does not have the decision about its last batch yet; run "
+                "the batch again, which finds out whether it is in Kafka"
+            )
+        self._driver.prove(plan)
 
     def look_ahead(self) -> None:
         """Begin to look for the next batch, if this process plans it; see
@@ -335,7 +351,7 @@ class ParallelSink:
         """Abort the batch of *plan* at once, so that readers need not wait for what its tasks have written. Its tasks
         have ended, and its driver has proposed nothing. If this fails, the next plan aborts it."""
         if opened := self._client.run(self._losers(())):
-            self._abort_losers(plan, opened)
+            self._abort_losers(plan, opened, self._driver.prove)
 
     async def _losers(self, winners: Sequence[Transaction]) -> list[Transaction]:
         """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
@@ -346,12 +362,12 @@ class ParallelSink:
             _log.warning(_LEFT_OPEN, error)
             return []
 
-    def _abort_losers(self, plan: Plan, losers: Sequence[Transaction]) -> None:
-        """Abort *losers*, unless a newer driver has taken over: the open transactions may then belong to it. *plan* has
-        the driver's epoch as it is now, and the latest decision."""
+    def _abort_losers(self, plan: Plan, losers: Sequence[Transaction], prove: Callable[[Plan], None]) -> None:
+        """Abort *losers*, unless a newer driver has taken over, which *prove* finds out: the open transactions may then
+        belong to it. *plan* has the driver's epoch as it is now, and the latest decision."""
         try:
             # After the transactions were listed: a driver that takes over from now on has begun none of them.
-            self._driver.prove(plan)
+            prove(plan)
             self._driver.abort(losers, plan.transaction_version)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)

@@ -12,9 +12,18 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.commands.txn import txn
 from kafka_sink.client.metadata.cluster import PartitionInfo
+from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.common.model import Node, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import planning, sink_driver
-from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, Log, LostEndError, Plan, Progress
+from kafka_sink.exactly_once.model import (
+    BatchNumbering,
+    ExactlyOnceError,
+    Log,
+    LostEndError,
+    Plan,
+    Progress,
+    TornBatchError,
+)
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.protocols import TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
@@ -123,6 +132,28 @@ def test_lost_end_of_a_decision_is_found_and_the_batch_completed(world: World) -
     following = restarted(world)
     assert not following.parallel.plan().must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
     assert values(following) == [b"0", b"1"]
+
+
+@pytest.mark.behaviour("Exactly once: lost ends", "A decision whose end is lost stays, also if a task was aborted")
+def test_the_proof_of_a_torn_batch_discards_no_decision(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(world.bootstrap, world.topic, timeout_ms=4_000)
+    plan = world.parallel.plan()
+    committed, aborted = (world.write_task(plan, 0, value) for value in (b"a", b"b"))
+    end_decision = world.steps.end_decision
+
+    def decide(plan: Plan, progress: Progress) -> None:
+        with lost_ends(rows=False):
+            end_decision(plan, progress)
+            at_rest(world)
+        world.client.run(world.client.end([aborted.transaction], plan.transaction_version, commit=False))
+
+    monkeypatch.setattr(world.steps, "end_decision", decide)
+    with pytest.raises(KafkaTimeoutError):
+        world.parallel.commit(plan, 0, QUERY, [committed, aborted])
+    following = restarted(world)
+    with pytest.raises(TornBatchError):
+        following.write_batch("parallel", 0, b"a", b"b")
+    assert values(following) == [b"a"]
 
 
 @pytest.fixture

@@ -106,6 +106,7 @@ _STOPS: Final = (
 FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "; this one stops": _STOPS,
     "; run it again": _RUN_AGAIN,
+    "run the batch again, which finds out whether it is in Kafka": _RUN_AGAIN,
     "repartition the rows so that one task writes each partition": (
         "test_rows_of_one_partition_are_brought_to_one_task",
     ),
