@@ -315,7 +315,7 @@ class ParallelSink:
         )
         batch = outcome_of(progress, outcomes)
         if batch is not Batch.COMMITTED:
-            self._prove_decided(plan.after(progress))
+            self._prove(plan.after(progress))
             if batch is Batch.TORN:
                 raise torn(progress, outcomes)
             raise UndecidedError(
@@ -324,22 +324,23 @@ class ParallelSink:
             )
         self._driver.warn_of_long(plan)
         if losers:
-            self._abort_losers(plan.after(progress), losers, self._prove_decided)
+            self._abort_losers(plan.after(progress), losers)
 
-    def _prove_decided(self, plan: Plan) -> None:
-        """Prove *plan*'s progress, which this driver has just decided, as :meth:`SinkDriver.prove`. The proof aborts a
-        transaction of the driver's id. This would also discard a decision whose commit marker the brokers have lost
-        (KAFKA-20734), so the group must have the decision first.
+    def _prove(self, plan: Plan) -> None:
+        """As :meth:`SinkDriver.prove`, once the group has *plan*'s progress or a later one. The proof aborts a
+        transaction of the driver's id: it would discard a decision whose commit marker is lost (KAFKA-20734).
 
-        :raises KafkaTimeoutError: if it does not have it; the next :meth:`plan` writes the commit again.
+        :raises KafkaTimeoutError: if the group does not have it; the next :meth:`plan` writes the commit again.
         """
-        decided, latest = plan.progress, self._client.run(self._driver.store.read())
-        # Both have the transactions in an order of their own.
-        if latest is None or decided is None or set(latest.transactions) != set(decided.transactions):
-            raise KafkaTimeoutError(
-                f"the group of the sink {self._driver.name!r} does not have the decision about its last batch yet; run "
-                "the batch again, which finds out whether it is in Kafka"
-            )
+        if plan.progress is not None:
+            latest, decided = self._client.run(self._driver.store.read()), plan.progress
+            # Two decisions about one batch differ in their transactions, whose order is that of each list.
+            has_it = latest is not None and set(latest.transactions) == set(decided.transactions)
+            if not has_it and (latest is None or latest.version <= decided.version):
+                raise KafkaTimeoutError(
+                    f"the group of the sink {self._driver.name!r} does not have the decision about its last batch yet; "
+                    "run the batch again, which finds out whether it is in Kafka"
+                )
         self._driver.prove(plan)
 
     def look_ahead(self) -> None:
@@ -351,7 +352,7 @@ class ParallelSink:
         """Abort the batch of *plan* at once, so that readers need not wait for what its tasks have written. Its tasks
         have ended, and its driver has proposed nothing. If this fails, the next plan aborts it."""
         if opened := self._client.run(self._losers(())):
-            self._abort_losers(plan, opened, self._driver.prove)
+            self._abort_losers(plan, opened)
 
     async def _losers(self, winners: Sequence[Transaction]) -> list[Transaction]:
         """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
@@ -362,12 +363,12 @@ class ParallelSink:
             _log.warning(_LEFT_OPEN, error)
             return []
 
-    def _abort_losers(self, plan: Plan, losers: Sequence[Transaction], prove: Callable[[Plan], None]) -> None:
-        """Abort *losers*, unless a newer driver has taken over, which *prove* finds out: the open transactions may then
-        belong to it. *plan* has the driver's epoch as it is now, and the latest decision."""
+    def _abort_losers(self, plan: Plan, losers: Sequence[Transaction]) -> None:
+        """Abort *losers*, unless a newer driver has taken over: the open transactions may then belong to it. *plan* has
+        the driver's epoch as it is now, and the latest decision."""
         try:
             # After the transactions were listed: a driver that takes over from now on has begun none of them.
-            prove(plan)
+            self._prove(plan)
             self._driver.abort(losers, plan.transaction_version)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)

@@ -18,6 +18,7 @@ from kafka_sink.exactly_once import planning, sink_driver
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
+    FencedError,
     Log,
     LostEndError,
     Plan,
@@ -154,6 +155,28 @@ def test_the_proof_of_a_torn_batch_discards_no_decision(world: World, monkeypatc
     with pytest.raises(TornBatchError):
         following.write_batch("parallel", 0, b"a", b"b")
     assert values(following) == [b"a"]
+
+
+@pytest.mark.behaviour("Exactly once: lost ends", "A decision whose end is lost stays, also if a task was aborted")
+def test_the_proof_of_a_torn_batch_leaves_a_newer_driver_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = world.parallel.plan()
+    committed, aborted = (world.write_task(plan, 0, value) for value in (b"a", b"b"))
+    end_decision, following = world.steps.end_decision, World(world.bootstrap, world.topic)
+
+    def decide(plan: Plan, progress: Progress) -> None:
+        end_decision(plan, progress)
+        world.client.run(world.client.end([aborted.transaction], plan.transaction_version, commit=False))
+        with pytest.raises(TornBatchError):
+            following.write_batch("parallel", 0, b"a", b"b")
+        accept = ["accept", world.topic, world.topic, "--version", "0", "--yes", "--bootstrap-server", world.bootstrap]
+        assert CliRunner().invoke(txn, accept).exit_code == 0
+        following.write_batch("parallel", 1, b"c")
+
+    monkeypatch.setattr(world.steps, "end_decision", decide)
+    with pytest.raises(FencedError):
+        world.parallel.commit(plan, 0, QUERY, [committed, aborted])
+    following.write_batch("parallel", 2, b"d")
+    assert values(following) == [b"a", b"c", b"d"]
 
 
 @pytest.fixture
