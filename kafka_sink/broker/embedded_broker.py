@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig, EndPoint
-from kafka_sink.broker.faults.faults import Faults, FaultyFileSystem
+from kafka_sink.broker.faults.disk import FaultyFileSystem
+from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.running_cluster import RunningCluster

@@ -44,7 +44,7 @@ _KEPT = "The demo's own file in its own folder, by an option of the script that 
 PLACES: Final[dict[str, tuple[str, str]]] = {
     "kafka_sink.__init__:__getattr__": ("importlib.import_module", _MODULE),
     "kafka_sink.broker.coordinator.store:CoordinatorStore.__init__": ("sqlite3.connect", _DATA),
-    "kafka_sink.broker.faults.faults:FaultyFileSystem.open": (".open", _DATA),
+    "kafka_sink.broker.faults.disk:FaultyFileSystem.open": (".open", _DATA),
     "kafka_sink.broker.data_directory:FileLock.__init__": ("os.open", _DATA),
     "kafka_sink.broker.handlers.dispatch:module": ("importlib.import_module", _MODULE),
     "kafka_sink.broker.handlers.replicas:describe_log_dirs": ("shutil.disk_usage", _DATA),

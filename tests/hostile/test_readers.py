@@ -45,7 +45,7 @@ ATTACKED: Final = {
 EXCEPTED: Final = {
     "common.bounded": "the reader with bounds itself",
     # What this process or its own program made.
-    "broker.faults.faults:FaultyFileSystem.open": "a folder of a partition, which the log manager made",
+    "broker.faults.disk": "a folder of a partition, which the log manager made",
     "broker.network.quotas": "the value of a quota, which is a number already",
     "broker.network.request_metrics": "this process's own times",
     "common.metrics": "this process's own numbers",

@@ -1,29 +1,20 @@
-"""The faults of one cluster: to which requests or disk operations they apply, how often, and their effect; and a file
-system that fails when a fault is due: the disk is full in the middle of a write, or a flush fails.
+"""The faults of one cluster: to which requests or disk operations they apply, how often, and their effect.
 
 Any thread sets and removes faults, also from text, as the command line does; handler threads check them for every
-request. Without faults the check reads one empty tuple. This module determines which faults of requests are due,
-and must not apply them. Misspelt names are rejected, never guessed; the error suggests the nearest name.
-
-The file system wraps the real one of an embedded cluster; logs call it under a partition's lock. Reads have no
-overhead, and operations that do not fail must be passed on unchanged.
+request. Without faults the check reads one empty tuple. This module must not apply faults: it only determines which are
+due. Misspelt names are rejected, never guessed; the error suggests the nearest name.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from kafka_sink.broker.faults.error_response import names_topics
-from kafka_sink.broker.log.filesystem import FileSystem, LogFile
-from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import ConfigError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -270,59 +261,6 @@ class Faults:
         return False
 
 
-class FaultyFileSystem:
-    """*disk*, with the faults of *faults* applied to the files to which logs append."""
-
-    def __init__(self, disk: FileSystem, faults: Faults) -> None:
-        self._disk = disk
-        self._faults = faults
-        # All methods except open() are those of *disk*.
-        self.make_directories = disk.make_directories
-        self.list_directory = disk.list_directory
-        self.read_file = disk.read_file
-        self.replace_file = disk.replace_file
-        self.remove_file = disk.remove_file
-        self.rename = disk.rename
-        self.remove_tree = disk.remove_tree
-
-    def open(self, path: Path) -> LogFile:
-        topic, separator, partition = path.parent.name.rpartition("-")
-        file = self._disk.open(path)
-        if not separator or not partition.isdigit():
-            return file
-        return _FaultyFile(file, self._faults, topic, int(partition))
-
-
-class _FaultyFile:
-    """A file of one partition."""
-
-    def __init__(self, file: LogFile, faults: Faults, topic: str, partition: int) -> None:
-        self._file = file
-        self._faults = faults
-        self._topic = topic
-        self._partition = partition
-        self.read = file.read
-        self.truncate = file.truncate
-        self.move_to = file.move_to
-        self.close = file.close
-
-    @property
-    def size(self) -> int:
-        return self._file.size
-
-    def append(self, buffers: Sequence[Buffer]) -> None:
-        if self._faults.of_disk and self._faults.disk_fails(DISK_WRITE, self._topic, self._partition):
-            data = b"".join(memoryview(buffer) for buffer in buffers)
-            self._file.append([data[: len(data) // 2]])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._file.append(buffers)
-
-    def flush(self) -> None:
-        if self._faults.of_disk and self._faults.disk_fails(DISK_FLUSH, self._topic, self._partition):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        self._file.flush()
-
-
 def set_fault(faults: Faults, text: str) -> FaultHandle:
     """Set the fault that *text* describes: the target, a colon, and keyword arguments of :meth:`Faults.on`.
 
@@ -333,10 +271,8 @@ def set_fault(faults: Faults, text: str) -> FaultHandle:
     for item in filter(None, (part.strip() for part in rest.split(","))):
         name, separator, value = (part.strip() for part in item.partition("="))
         if name not in _READERS:
-            expected = ", ".join(_READERS)
-            raise ConfigError(
-                f"fault {text!r}: {name!r} is unknown{nearest(name, _READERS)}; expected one of {expected}"
-            )
+            names = ", ".join(_READERS)
+            raise ConfigError(f"fault {text!r}: {name!r} is unknown{nearest(name, _READERS)}; expected one of {names}")
         if not separator or not value:
             raise ConfigError(f"fault {text!r}: {name} needs a value: {name}=…")
         if name in arguments:

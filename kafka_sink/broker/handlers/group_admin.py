@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final
 
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember, TopicIdPartition
-from kafka_sink.broker.coordinator.group_metadata import GroupSnapshot, GroupState
+from kafka_sink.broker.coordinator.group_metadata import GroupState
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -45,7 +45,15 @@ def describe_groups(request: ApiRequest[m.DescribeGroupsRequest]) -> None:
 def _describe(group_id: str, request: ApiRequest[m.DescribeGroupsRequest]) -> m.DescribedGroup:
     try:
         request.require(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        described = _described(request.broker.groups_for(group_id).describe(group_id))
+        group = request.broker.groups_for(group_id).describe(group_id)
+        described = m.DescribedGroup(
+            group_id=group.group_id,
+            error_code=ErrorCode.NONE,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type,
+            protocol_data=group.protocol_name,
+            members=[m.DescribedGroupMember(*member) for member in group.members],
+        )
     except ApiError as error:
         described = m.DescribedGroup(error.code, None, group_id, "", "", "", [])
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
@@ -57,17 +65,6 @@ def _describe(group_id: str, request: ApiRequest[m.DescribeGroupsRequest]) -> m.
     if request.body.include_authorized_operations and described.error_code == ErrorCode.NONE:
         described.authorized_operations = request.operations(ResourceType.GROUP, group_id)
     return described
-
-
-def _described(group: GroupSnapshot) -> m.DescribedGroup:
-    return m.DescribedGroup(
-        group_id=group.group_id,
-        error_code=ErrorCode.NONE,
-        group_state=group.state.value,
-        protocol_type=group.protocol_type,
-        protocol_data=group.protocol_name,
-        members=[m.DescribedGroupMember(*member) for member in group.members],
-    )
 
 
 #: The type of a member that speaks the consumer protocol.

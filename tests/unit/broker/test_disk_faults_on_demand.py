@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.faults.faults import Faults, FaultyFileSystem
+from kafka_sink.broker.faults.disk import FaultyFileSystem
+from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import LogFile
 from tests.fakes.memory_filesystem import MemoryFileSystem
 
