@@ -107,10 +107,11 @@ def raised(
         way(spark, columns, options, folder)
     cause = kafka_sink.cause_of(caught.value)
     if not isinstance(cause, SinkWriteError):
-        # Of the driver: the sentence follows one frame of ours, if any, and may precede the line for programs.
+        # Of the driver: the sentence follows one frame of ours, if any, and only the line for programs follows it.
         said = str(caught.value)
         assert said.count("/kafka_sink/") == (way is not by_write)
-        assert str(cause) in "".join(said.partition("\n SQLSTATE")[0].splitlines()[-2:])
+        last = said.partition("\n SQLSTATE")[0].splitlines()
+        assert str(cause) in last[-2 if last[-1].startswith("kafkalite failure: ") else -1]
         trace = "".join(traceback.format_exception(caught.value)).partition("/kafka_sink/")[2]
         ours = trace if way is by_write else said.partition("\n SQLSTATE")[0]
         assert len(ours.splitlines()) <= 6, ours

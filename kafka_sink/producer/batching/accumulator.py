@@ -84,7 +84,8 @@ class TransactionGate(Protocol):
     """The transactions of a producer with a transactional id, as the accumulator uses them."""
 
     def check_can_send(self) -> None:
-        """:raises KafkaError: if the transaction takes no records. Calling thread."""
+        """:raises TransactionStateError: if no transaction is open. :raises TransactionAbortableError: if it can only
+        be aborted. Calling thread."""
 
     def add_partition(self, topic_partition: TopicPartition) -> None:
         """Add the partition of a staged record, after :meth:`check_can_send` and within the same append. Calling
@@ -226,7 +227,7 @@ class RecordAccumulator:
 
     def check_may_append(self) -> None:
         """Check the transaction, once at the beginning of an append: from then on the transaction cannot end before the
-        append. :raises KafkaError: if it takes no records."""
+        append. Raises as :meth:`TransactionGate.check_can_send`."""
         if self._transactions is not None:
             self._transactions.check_can_send()
 

@@ -24,7 +24,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.exactly_once.model import ExactlyOnceError, TornBatchError
 from kafka_sink.exactly_once.transactions import Transaction
-from kafka_sink.spark.errors import cause_of, in_text, of_task
+from kafka_sink.spark.errors import attributes_of, cause_of, in_text, of_task
 from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("Tasks", "The error of a task tells programs what failed, and nobody else can")
@@ -180,7 +180,10 @@ def test_errors_of_the_driver_have_class_text_and_attributes(error: KafkaError, 
     found = cause_of(of_spark)
     assert type(found) is type(error) and str(found) == sentence
     assert {name: getattr(found, name) for name in attributes} == attributes
-    assert f"Error: {sentence}\n" in str(of_spark)
+    said = str(of_spark).removesuffix("\n SQLSTATE: 38000").splitlines()
+    has_line = bool(attributes_of(error))
+    assert said[-1].startswith("kafkalite failure: {") if has_line else said[-1].endswith(f"Error: {sentence}")
+    assert said[-1 - has_line].endswith(f"Error: {sentence}")
     assert cause_of(error) is error
 
 
