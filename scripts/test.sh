@@ -201,6 +201,7 @@ test_spark() {
 
 cd "$ROOT"
 if [ -n "$spark" ]; then
+    export KAFKALITE_SPARK_VERSION=$spark
     use_spark "$spark" "$python"
     ensure_venv test demo
     ensure_java

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import amounts, figures, ways
+from tests.support.by_parts import left_out
 from tests.support.real_kafka import wait_for_download
 from tests.support.scheduling import longest_first, make_scheduler, needs_kafka
 
@@ -141,6 +142,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid.startswith(_NEVER_AGAIN):
             item.add_marker(pytest.mark.flaky(reruns=0))
+        why = left_out(item.nodeid)
+        if why is not None:
+            item.add_marker(pytest.mark.skip(reason=why))
         item.user_properties += [(ways.PROPERTY, marker.args[0]) for marker in item.iter_markers(ways.PROPERTY)]
     if hasattr(config, "workerinput"):
         longest_first(items)

@@ -34,6 +34,7 @@ _KAFKAS: Final = "docs/versions.md#versions-of-kafka"
 _OTHERS: Final = "docs/versions.md#brokers-that-are-not-apache-kafka"
 _INPUT: Final = "SECURITY.md#input-from-others"
 _STABLE: Final = "docs/upgrading.md#promises-of-a-version"
+_SECRETS: Final = "SECURITY.md#exposure-of-secrets"
 #: What the normal run of all tests proves, on each Python.
 _OF_ALL: Final = (
     _README,
@@ -41,7 +42,7 @@ _OF_ALL: Final = (
     _STABLE,
     "docs/versions.md#hosted-kafkas",
     "SECURITY.md#trust",
-    "SECURITY.md#exposure-of-secrets",
+    _SECRETS,
     "SECURITY.md#the-embedded-broker",
 )
 
@@ -150,8 +151,10 @@ _EXPLORED: Final = {
 #: Folders whose tests try more in the long run, and minutes.
 _LONG: Final = {
     **{"sim": 15, "exactly_once": 15, "compat": 30, "spark": 40, "integration": 25, "property": 5, "hostile": 8},
-    **{"unit": 4, "bench": 6},
+    **{"unit": 4, "bench": 6, "exploration": 8, "architecture": 3},
 }
+#: Worlds are explored by parts of their own, and the long run would take an hour for them.
+_OTHERS_THAN_WORLDS: Final = {"exploration": ("-k", "not interleaving")}
 _CHAOS_TESTS: Final = (
     *("scripts/pages.py", "tests/chaos", "tests/support"),
     *("tests/bench/resources.py", "tests/compat/kafka_cluster.py"),
@@ -193,7 +196,7 @@ def _parts() -> Iterator[Part]:
     yield Part("site", "", ("README.md#documentation",), ("scripts/docs.sh",), ("kafka_sink", "scripts", *_PAGES), 1, 3)
     for spark, python, risk in _SPARK_VERSIONS:
         command = (test, "--spark", spark, "--python", python)
-        yield Part("spark", f"{spark}-python-{python}", (_SPARKS, _PYTHONS), command, _OF_SPARK, 8, risk)
+        yield Part("spark", f"{spark}-python-{python}", (_SPARKS, _PYTHONS, _SECRETS), command, _OF_SPARK, 8, risk)
     paths = ("kafka_sink", *_SHARED, *_KAFKA, "tests/compat", "tests/exactly_once", "tests/bench", "tests/golden")
     for kafka in kafkas:
         risk = 1 if kafka == newest else 2
@@ -229,8 +232,10 @@ def _without_spark(test: str, newest: str) -> Iterator[Part]:
         yield Part("exploration", str(number), (_README,), command, of_world, minutes, 1, _WORLDS)
     for folder, minutes in _LONG.items():
         command = (test, *("--no-kafka",) * (folder not in ("compat", "spark", "integration")), "--long")
+        command = (*command, f"tests/{folder}", *_OTHERS_THAN_WORLDS.get(folder, ()))
         paths = ("kafka_sink", "pyspark_kafkalite", "spark_jobs", *_SHARED, *_KAFKA, f"tests/{folder}", "examples")
-        yield Part("long", folder, (_README,), (*command, f"tests/{folder}"), paths, minutes, 2, kafka=newest)
+        paths = (*paths, *_PAGES) if folder == "architecture" else paths
+        yield Part("long", folder, (_README,), command, paths, minutes, 2, kafka=newest)
     for target, (package, minutes) in _MUTATED.items():
         paths = (*_packages("base", package), "tests/conftest.py", "tests/fakes", "tests/unit", "tests/mutation")
         yield Part(

@@ -14,6 +14,7 @@ from tests.proof.__main__ import PAGE
 from tests.proof.ledger import RECORDS, Ledger, Sources
 from tests.proof.parts import PARTS, ROOT, kafka_versions
 from tests.suites.__main__ import SUITES
+from tests.support import by_parts
 from tests.support.wings import Imports
 
 #: Sections of pages that promise nothing which a part could prove by itself.
@@ -75,6 +76,21 @@ def test_parts_are_all_that_can_be_run() -> None:
 def test_each_world_is_explored_by_one_part() -> None:
     texts = [part.command[-1] for part in PARTS if part.group == "exploration"]
     assert {sum(text in str(scope) for text in texts) for scope in worlds()} == {1}
+
+
+def test_tests_left_to_parts_are_run_by_them() -> None:
+    for left in by_parts.LEFT:
+        file = ROOT / "tests" / left.file
+        case = left.file.partition("/")[0] if left.group == "long" else None
+        parts = [part for part in PARTS if part.group == left.group and case in (None, part.case)]
+        assert parts and all(is_below(file, part.paths) for part in parts), left
+        tests = re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+        assert all(any(test.startswith(name.partition("[")[0]) for test in tests) for name in left.names), left
+
+
+def test_the_page_of_tests_has_those_left_to_parts() -> None:
+    said = printed(by_parts.PAGE, by_parts.NAME).strip()
+    assert said == by_parts.table().strip(), "run python -m tests.support.by_parts"
 
 
 def test_paths_of_a_part_have_what_its_program_imports() -> None:

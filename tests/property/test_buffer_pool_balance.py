@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kafka_sink.common.errors import BufferExhaustedError
 from kafka_sink.producer.batching.buffer_pool import BufferPool
 from tests.fakes.clock import FakeClock
+from tests.support.amounts import examples
 
 _TOTAL = 100
 
@@ -81,4 +82,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool: Any = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPool.settings = settings(max_examples=examples(240), stateful_step_count=30, deadline=None)

@@ -85,13 +85,13 @@ def test_damaged_bytes_are_read_or_refused(damage: str) -> None:
             read_or_refuse(kind, version, data[:at] + patch + data[at + len(patch) :])
 
 
-@settings(quick, max_examples=400)
+@settings(quick, max_examples=amounts.examples(1600))
 @given(st.sampled_from(message_versions()), st.binary(max_size=80))
 def test_random_bytes_are_read_or_refused(message_version: tuple[type[Struct], int], data: bytes) -> None:
     read_or_refuse(*message_version, data)
 
 
-@settings(quick, max_examples=400)
+@settings(quick, max_examples=amounts.examples(1600))
 @given(st.sampled_from(SEEDS), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4))
 def test_changed_bytes_are_read_or_refused(
     seed: tuple[type[Struct], int, bytes], changes: list[tuple[int, int]]
@@ -104,7 +104,7 @@ def test_changed_bytes_are_read_or_refused(
     read_or_refuse(kind, version, changed)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=amounts.examples(1200))
 @given(st.sampled_from(list(APIS)), st.integers(-1, 20), st.binary(max_size=60))
 def test_random_frames_are_read_or_refused(key: ApiKey, version: int, rest: bytes) -> None:
     frame = int(key).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + rest

@@ -117,7 +117,7 @@ def test_columns_are_encoded_like_single_records(data: st.DataObject, rows: int)
     assert sizes.tolist() == [len(record) for record in expected]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(240), deadline=None)
 @given(st.data(), st.integers(1, 30))
 def test_rows_taken_in_any_order(data: st.DataObject, rows: int) -> None:
     values, keys = data.draw(byte_columns(rows)), data.draw(byte_columns(rows))

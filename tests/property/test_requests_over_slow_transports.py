@@ -53,6 +53,7 @@ from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
 from tests.fakes.hesitant import WAYS, channel_builder
 from tests.fakes.metadata_answers import answer
+from tests.support.amounts import examples
 
 SIZES = (0, 100, 16_300, 70_000)
 REQUESTS = 26
@@ -230,7 +231,7 @@ class Client:
 )
 @pytest.mark.parametrize("sasl", [False, True], ids=["open", "SASL"])
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_each_request_is_answered_once_by_its_own_answer(way: str, sasl: bool, seed: int) -> None:
     rng, clock = random.Random(seed), FakeClock()

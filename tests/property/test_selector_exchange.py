@@ -20,6 +20,7 @@ from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 from tests.fakes.clock import FakeClock
 from tests.fakes.hesitant import WAYS, channel_builder
+from tests.support.amounts import examples
 
 CONNECTIONS = ("a", "b")
 MEMORY_BYTES = 100_000
@@ -93,7 +94,7 @@ def connect(left: End, right: End, listener: Listener) -> None:
 
 @pytest.mark.behaviour("Slow transports", "Frames arrive once, whole and in order, over plaintext and TLS")
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_every_frame_arrives_once_whole_and_in_order(way: str, seed: int) -> None:
     rng = random.Random(seed)

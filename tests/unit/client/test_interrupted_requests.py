@@ -21,7 +21,7 @@ from tests.unit.client.test_blocking_and_admin import ONE, TWO, ClusterFake
 
 #: "all": every line. Otherwise one of so many, once connected and on the way to it.
 _ALL = amounts.INTERRUPT_POINTS == "all"
-_STRIDE, _STRIDE_WHILE_CONNECTING = 37, 211
+_STRIDE, _STRIDE_WHILE_CONNECTING = 111, 211
 
 _MOST_POINTS = 1_000_000
 

@@ -20,6 +20,7 @@ from tests.fakes.brokers import SILENCE
 from tests.fakes.chunks import Row
 from tests.fakes.producing import append_columns, queued
 from tests.fakes.sender_world import SenderWorld
+from tests.support.amounts import examples
 from tests.support.cases import with_each
 
 ROOMY = 1_000_000
@@ -33,7 +34,7 @@ def records_of(batch: ProducerBatch) -> list[tuple[int, bytes | None, bytes | No
 
 
 @pytest.mark.behaviour("Batch split", "The pieces of a split batch hold the same records")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(240), deadline=None)
 @given(
     st.lists(
         st.tuples(

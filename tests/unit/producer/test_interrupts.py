@@ -31,7 +31,7 @@ from tests.support import amounts
 _ALL = amounts.INTERRUPT_POINTS == "all"
 
 #: Otherwise one line of so many; of the many that columns take, one of so many more.
-_STRIDE, _STRIDE_OF_COLUMNS = 7, 10
+_STRIDE, _STRIDE_OF_COLUMNS = 23, 10
 
 #: What a handler may be told.
 _REFUSED = "was called during|outside a transaction|closed|call begin_transaction|timed out before"

@@ -10,6 +10,7 @@ from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header
 from kafka_sink.records.reference import header_entries, write_record
 from kafka_sink.records.vectorized import StagedRecords
+from tests.support.amounts import examples
 
 Row = tuple[int, bytes | None, bytes | None, list[Header]]
 
@@ -39,7 +40,7 @@ def encode(batch: list[Row], first: int, base: int) -> tuple[tuple[bytes, int], 
     return (bytes(data), found_largest), (bytes(expected), largest)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(240))
 @given(
     st.sampled_from([1, 23, 24, 70]).flatmap(lambda count: rows(st.just([]), count) | rows(HEADERS, count)),
     st.integers(0, 70) | st.integers(8180, 8200),

@@ -26,7 +26,7 @@ TOPIC = "rows"
 
 #: "all": every line of a task. Otherwise as many as fit into two seconds, with the same distance between them.
 _ALL = amounts.INTERRUPT_POINTS == "all"
-_STRIDE = 1 if _ALL else 151
+_STRIDE = 1 if _ALL else 453
 
 #: Real seconds after which a thread that should have ended hangs.
 _PATIENCE_S = 60

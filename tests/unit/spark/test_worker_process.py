@@ -22,12 +22,8 @@ T = TypeVar("T")
 
 
 @pytest.fixture(autouse=True)
-def reused_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def reused_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
-    # The collection of tests freezes what it has made.
-    gc.unfreeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
@@ -97,9 +93,10 @@ def test_garbage_of_before_and_after_is_collected() -> None:
 
 def test_nothing_is_frozen_in_a_worker_for_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_REUSE_WORKER")
+    before = gc.get_freeze_count()
     with WorkerProcess().task(tuned=True):
         pass
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() == before
 
 
 def test_the_connection_to_the_jvm_has_no_delay(loopback: tuple[socket.socket, socket.socket]) -> None:
@@ -171,14 +168,16 @@ def test_nothing_is_touched_when_switched_off(loopback: tuple[socket.socket, soc
         with WorkerProcess().task(tuned=False):
             return no_delay(connection)
 
+    before = gc.get_freeze_count()
     assert not as_spark_does(connection, task)
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() == before
 
 
 def test_a_failed_task_leaves_the_process_tuned() -> None:
+    before = gc.get_freeze_count()
     with pytest.raises(ValueError, match="a row"), WorkerProcess().task(tuned=True):
         raise ValueError("a row")
-    assert gc.get_freeze_count() > 1000
+    assert gc.get_freeze_count() > before
 
 
 # Another process: pandas is imported in this one.

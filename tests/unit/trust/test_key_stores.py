@@ -20,6 +20,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.trust.key_stores import KeyStoreError, key_and_chain, read_jks, trusted_certificates, unprotect
 from kafka_sink.trust.tls_context import TlsContexts
+from tests.support.amounts import examples
 from tests.support.certificates import Authority
 from tests.support.key_stores import MATERIAL, keytool, requires_keytool
 
@@ -195,7 +196,7 @@ def test_pkcs12_without_its_package_says_what_to_install(stores: Path, monkeypat
 def test_damaged_stores_are_refused(stores: Path) -> None:
     originals = [(stores / name).read_bytes() for name in ("key.JKS", "trust.JKS", "key.PKCS12", "trust.PKCS12")]
 
-    @settings(max_examples=500)
+    @settings(max_examples=examples(2000))
     @given(st.sampled_from(originals), st.integers(0, 4000), st.binary(max_size=9), st.integers(0, 9))
     def damage(data: bytes, at: int, new: bytes, removed: int) -> None:
         at %= len(data)

@@ -30,6 +30,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from tests.fakes.consumer_world import SESSION_MS, Consumer, group_of, settle
 from tests.fakes.group_world import GROUP, REBALANCE_MS, GroupWorld
+from tests.support.amounts import examples
 
 OFFSET = CommittedOffset(7, -1, "")
 
@@ -534,4 +535,6 @@ class AnyOrder(RuleBasedStateMachine):
     "Consumer groups", "Whatever members do, a partition has one owner at a time, and in the end exactly one"
 )
 def test_members_in_any_order() -> None:
-    run_state_machine_as_test(AnyOrder, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        AnyOrder, settings=settings(max_examples=examples(160), stateful_step_count=25, deadline=None)
+    )

@@ -1,0 +1,226 @@
+"""Tests that the normal run leaves to parts of the proof (``tests/proof/parts.py``): what only a real Kafka, a Spark of
+its own, a whole world or many cases can show, and takes long for it.
+
+``scripts/test.sh --long`` runs all of them. ``python -m tests.support.by_parts`` prints the table of tests/README.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from scripts.pages import print_into
+from tests.support import amounts
+from tests.support.other_brokers import CHOSEN
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = ROOT / "tests" / "README.md"
+NAME: Final = "by parts"
+
+_COMMANDS: Final = {
+    "kafka": "scripts/test.sh --kafka V",
+    "matrix": "scripts/test.sh --matrix",
+    "spark": "scripts/test.sh --spark V",
+    "exploration": "python -m tests.exploration.explore",
+    "long": "scripts/test.sh --long",
+}
+#: The groups of parts that this run belongs to.
+_RUNS: Final = {
+    group
+    for group, runs in {
+        "kafka": bool(CHOSEN or os.environ.get("KAFKALITE_KAFKA_VERSION")),
+        "matrix": amounts.MATRIX == "full",
+        "spark": bool(os.environ.get("KAFKALITE_SPARK_VERSION")),
+    }.items()
+    if runs
+}
+
+
+class Left(NamedTuple):
+    """Tests of *file* whose names begin with one of *names* (all tests without them), but not with one of *but*, are
+    run by the parts of *group*, because of *why*. *names* are as pytest prints them behind ``::``."""
+
+    group: str
+    file: str
+    why: str
+    names: tuple[str, ...] = ("",)
+    but: tuple[str, ...] = ()
+
+    def has(self, test: str) -> bool:
+        file, _, name = test.partition("::")
+        return (
+            file == f"tests/{self.file}"
+            and name.startswith(self.names)
+            and not (self.but and name.startswith(self.but))
+        )
+
+
+_OWN_KAFKA: Final = "a Kafka with listeners or options of its own"
+_THREE: Final = "a Kafka of three nodes"
+_WAITS: Final = "waits for time-outs of a Kafka"
+_OWN_SPARK: Final = "a Spark of its own"
+_WORLD: Final = "a whole world"
+_OTHER_CASES: Final = "more cases of a test"
+
+_CELL: Final = "test_matrix_cell_stores_every_byte_once"
+_UNBROKEN: Final = "test_no_interleaving_breaks_a_promise"
+_BROKEN: Final = "test_exploration_notices_every_broken_rule"
+
+LEFT: Final = (
+    Left("kafka", "compat/test_acls_on_kafka.py", _OWN_KAFKA),
+    Left("kafka", "compat/test_cli_on_kafka.py", "Kafka's own tools"),
+    Left("kafka", "compat/test_compaction_on_kafka.py", "waits for Kafka's cleaner"),
+    Left(
+        "kafka",
+        "compat/test_exactly_once_on_kafka.py",
+        _WAITS,
+        ("test_partly_timed_out", "test_wholly_timed_out", "test_transactions_timed_out"),
+    ),
+    Left(
+        "kafka", "compat/test_java_clients_on_broker.py", "JVMs of its own", ("test_a_group_of_verifiable_consumers",)
+    ),
+    Left("kafka", "compat/test_meanwhile_on_kafka.py", "the same on a real Kafka"),
+    Left("kafka", "compat/test_oauth_on_kafka.py", _OWN_KAFKA),
+    Left("kafka", "compat/test_producer_on_kafka_cluster.py", _THREE),
+    Left("kafka", "compat/test_security_on_kafka.py", _OWN_KAFKA),
+    Left("kafka", "compat/test_transactions_on_kafka_cluster.py", _THREE),
+    Left(
+        "kafka",
+        "compat/test_transactions_on_kafka.py",
+        _OTHER_CASES,
+        ("test_every_answer_is_kafkas[Kafka, version 1]",),
+    ),
+    Left("kafka", "compat/test_two_phase_on_kafka.py", _OWN_KAFKA),
+    Left("kafka", "compat/test_ui_on_kafka.py", "the same on a real Kafka"),
+    Left("kafka", "compat/test_verification_on_kafka.py", _OWN_KAFKA),
+    Left(
+        "matrix",
+        "matrix/test_cut_connections.py",
+        "the same on a real Kafka",
+        ("test_cut_connections_lose_and_repeat_nothing[kafka]",),
+    ),
+    Left(
+        "matrix",
+        "matrix/test_matrix.py",
+        _OTHER_CASES,
+        (f"{_CELL}[kafka-",),
+        (
+            f"{_CELL}[kafka-OAUTHBEARER-df.write",
+            f"{_CELL}[kafka-SASL_PLAINTEXT-exactly_once_parallel",
+            f"{_CELL}[kafka-SSL-exactly_once_atomic",
+            f"{_CELL}[kafka-SSL-writeStream",
+            f"{_CELL}[kafka-mTLS-send_columns",
+        ),
+    ),
+    Left("spark", "spark/test_format_cause.py", _OWN_SPARK),
+    Left(
+        "spark",
+        "spark/test_format_lookup.py",
+        _OWN_SPARK,
+        ("test_register_spares_what_a_first_write_waits_for", "test_sessions_of_a_process_write"),
+    ),
+    Left("spark", "spark/test_jobs.py", _OWN_SPARK, ("test_ctrl_c_ends_foreach_batch",)),
+    Left("spark", "spark/test_secrets.py", _OWN_SPARK),
+    Left("spark", "spark/test_stop_of_programs.py", _OWN_SPARK),
+    Left(
+        "spark",
+        "spark/test_stop.py",
+        _OTHER_CASES,
+        (
+            "test_interrupted_write_ends_at_once[atomic]",
+            "test_interrupted_write_ends_at_once[at-least-once]",
+            "test_cancelled_write_is_not_tried_again[parallel",
+            "test_cancelled_write_is_not_tried_again[at-least-once",
+            "test_stop_within_a_batch_of_foreach_batch[atomic]",
+        ),
+    ),
+    Left(
+        "spark",
+        "spark/test_stream_write.py",
+        _OTHER_CASES,
+        (
+            "test_old_checkpoint_that_would_lose_rows_is_refused[parallel]",
+            "test_a_checkpoint_one_batch_old_with_the_same_plan_goes_on[parallel]",
+        ),
+    ),
+    Left(
+        "exploration",
+        "exploration/test_exploration.py",
+        _WORLD,
+        tuple(
+            f"{_UNBROKEN}[{driver}, {protocol}, 1 batches of 1 tasks; 1 drivers, at most 2"
+            for driver, protocol in (
+                ("parallel, version 1", "ordinary"),
+                ("parallel, version 1", "two-phase"),
+                ("parallel, version 2", "ordinary"),
+                ("parallel, version 2", "two-phase"),
+                ("atomic, version 1", "ordinary"),
+                ("atomic, version 2", "ordinary"),
+            )
+        ),
+    ),
+    Left(
+        "long",
+        "exploration/test_exploration.py",
+        "the broken rules that are found last",
+        tuple(
+            f"{_BROKEN}[{rule}]"
+            for rule in (
+                "a committer believes its planner",
+                "an operator may accept any batch",
+                "an operator's command does not look again",
+                "nothing is proven before aborts",
+            )
+        ),
+    ),
+    Left("long", "architecture/test_docs.py", "builds the site", ("test_the_site_has", "test_pages_of_the_site_fit")),
+    Left("long", "integration/test_demo.py", _OWN_SPARK, ("test_demo_stores_every_flight",)),
+    Left("long", "integration/test_package.py", "an environment of its own", ("test_installed_wheel_works",)),
+    Left("long", "integration/test_scripts.py", "a release for each refusal", ("test_release_is_refused",)),
+    Left(
+        "long",
+        "integration/test_security_under_load.py",
+        _OTHER_CASES,
+        (
+            "test_a_wrong_setting_fails_every_send_with_its_cause[wrong-authority]",
+            "test_a_wrong_setting_fails_every_send_with_its_cause[wrong-name]",
+            "test_a_certificate_that_goes_wrong_under_load_says_so[wrong-authority]",
+            "test_a_password_withdrawn_under_load_says_so[SASL_PLAINTEXT",
+        ),
+    ),
+    Left(
+        "long",
+        "integration/test_ui_browser.py",
+        _OTHER_CASES,
+        ("test_pages_fit_narrow_and_wide_windows[400-dark]", "test_pages_fit_narrow_and_wide_windows[1300-light]"),
+    ),
+)
+
+
+def left_out(test: str) -> str | None:
+    """Why this run leaves *test*, the name that pytest gives it, to a part; None if it does not."""
+    if amounts.LONG:
+        return None
+    for left in LEFT:
+        if left.has(test) and left.group not in _RUNS:
+            return f"left to {_COMMANDS[left.group]} ({left.why})"
+    return None
+
+
+def table() -> str:
+    """In Markdown, a row for each group and reason."""
+    return "".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield "| left to | because of | tests of |\n| --- | --- | --- |\n"
+    for group, command in _COMMANDS.items():
+        for why in dict.fromkeys(left.why for left in LEFT if left.group == group):
+            files = ", ".join(f"`{left.file}`" for left in LEFT if (left.group, left.why) == (group, why))
+            yield f"| `{command}` (`{group}`) | {why} | {files} |\n"
+
+
+if __name__ == "__main__":
+    print_into(PAGE, NAME, table())
