@@ -15,22 +15,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ApiError, KafkaError
-from kafka_sink.common.model import (
-    NO_TIMEOUT_MS,
-    Node,
-    ProducerIdAndEpoch,
-    TopicPartition,
-    TransactionVersion,
-)
+from kafka_sink.common.model import NO_TIMEOUT_MS, Node, ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.common.remedies import Situation, remedy
 from kafka_sink.exactly_once.transactions import Transaction, accept_command, delete_progress_command
-
-#: What the failure of a version means for the later ones, for sinks whose versions an application numbers.
-IN_ORDER: Final = (
-    "write it again before any later version: once a later version is committed, this one is skipped and its rows are "
-    "not in Kafka"
-)
-
 
 #: What is left to those whose brokers cannot write exactly once.
 WRITE_AT_LEAST_ONCE: Final = (

@@ -243,8 +243,7 @@ class ProgressStore:
                 f"{first.metadata[:60]!r} for {self._topic}-0, which is not the progress of this sink: another "
                 "application uses the group, a newer release wrote it, or a tool has copied or translated the offsets "
                 "of another cluster; choose another name for the sink, or delete these offsets if no application needs "
-                "them: "
-                f"`{delete_progress_command(self._group, self._topic)}`"
+                f"them: `{delete_progress_command(self._group, self._topic)}`"
             ) from error
 
     async def _fetch(self, *, require_stable: bool, waits: bool) -> dict[int, OffsetAndMetadata]:

@@ -334,9 +334,7 @@ class ParallelSink:
         """
         if plan.progress is not None:
             latest, decided = self._client.run(self._driver.store.read()), plan.progress
-            # Two decisions about one batch differ in their transactions, whose order is that of each list.
-            has_it = latest is not None and set(latest.transactions) == set(decided.transactions)
-            if not has_it and (latest is None or latest.version <= decided.version):
+            if latest is None or (latest.version <= decided.version and latest.decider != decided.decider):
                 raise KafkaTimeoutError(
                     f"the group of the sink {self._driver.name!r} does not have the decision about its last batch yet; "
                     "run the batch again, which finds out whether it is in Kafka"

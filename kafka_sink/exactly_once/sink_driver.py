@@ -347,8 +347,8 @@ class SinkDriver:
         commit: bool,
         with_group: bool,
     ) -> None:
-        """End what the id of *known* has open in *places*, and its offsets *with_group*, as its last transaction ended.
-        Nothing happens if the id has another producer by now.
+        """End the last transaction of *description* again in *partitions*, and its offsets *with_group*. If the id has
+        another producer by now, nothing happens.
 
         Until the next InitProducerId, the coordinator's description of an id at rest proves how its transaction ended.
         A commit that is written again is recorded in the id itself, by a time-out that no other transaction has

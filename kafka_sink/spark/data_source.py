@@ -25,7 +25,7 @@ from kafka_sink.common.bounded import Latest
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.log_context import Said, once
-from kafka_sink.exactly_once.model import IN_ORDER, BatchNumbering, ExactlyOnceError, FencedError, UndecidedError
+from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, FencedError, UndecidedError
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
 from kafka_sink.spark.driver.write_report import (
     APPLICATION,
@@ -51,7 +51,7 @@ from kafka_sink.spark.versions import (
     OfOneVersion,
     WriterCommitMessage,
 )
-from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec, digest_of
+from kafka_sink.spark.write_spec import IN_ORDER, ExactlyOnce, WriteSpec, digest_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

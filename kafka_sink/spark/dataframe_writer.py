@@ -19,7 +19,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import CancelledWriteError, ConfigError, KafkaError, SinkWriteError
 from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import IN_ORDER, NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, RowRange
+from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, RowRange
 from kafka_sink.exactly_once.protocols import AtomicSink
 from kafka_sink.exactly_once.transactions import FENCED
 from kafka_sink.reports.writes import WriteReport
@@ -48,7 +48,7 @@ from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, ru
 from kafka_sink.spark.task.task_outcome import TaskOutcome, outcome_of
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import require_local_checkpoint
-from kafka_sink.spark.write_spec import FAIL, KIND, ExactlyOnce, WriteSpec
+from kafka_sink.spark.write_spec import FAIL, IN_ORDER, KIND, ExactlyOnce, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

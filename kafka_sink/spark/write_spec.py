@@ -55,6 +55,12 @@ REFUSED: Final[Mapping[str, str]] = {
 
 TWO_PHASE: Final = "transaction.two.phase.commit.enable"
 
+#: What the failure of a version means for the later ones, for sinks whose versions an application numbers.
+IN_ORDER: Final = (
+    "write it again before any later version: once a later version is committed, this one is skipped and its rows are "
+    "not in Kafka"
+)
+
 #: Options that are checked together.
 _OF_SECURITY: Final = ("security.", "ssl.", "sasl.")
 

@@ -525,8 +525,10 @@ class Explorer:
     def _is_known(self, world: World, error: KafkaError) -> bool:
         """Whether the sink may stop in this way, having written nothing wrong; exactly-once.md says so."""
         if isinstance(error, LostEndError):
-            # A fence came before the proof: another driver's, or behind a description by a replaced coordinator.
-            was_replaced = world.has_lost and any(model.replaced for model in world.models)
+            # A fence came before the proof: another driver's, or behind a description by a replaced coordinator. Such a
+            # description may also begin the repair of a commit that was not lost.
+            replaced = frozenset(name for model in world.models for name in model.replaced)
+            was_replaced = "transactions" in replaced or (world.has_lost and bool(replaced))
             return world.were_two or world.is_repair_over or world.has_expired or was_replaced
         if isinstance(error, ProgressError):
             return world.has_expired or world.was_moved
