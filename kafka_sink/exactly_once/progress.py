@@ -240,10 +240,10 @@ class ProgressStore:
         except (ValueError, KeyError) as error:
             raise ProgressError(
                 f"the consumer group {self._group!r} has offset {first.offset} with metadata "
-                f"{first.metadata[:60]!r} for {self._topic}-0, which is not the progress of this sink: another "
-                "application uses the group, a newer release wrote it, or a tool has copied or translated the offsets "
-                "of another cluster; choose another name for the sink, or delete these offsets if no application needs "
-                f"them: `{delete_progress_command(self._group, self._topic)}`"
+                f"{first.metadata[:60]!r} for {self._topic}-0, which is not the progress of this sink. If a newer "
+                "release wrote it, use that release. If another application uses the group, or a tool has copied or "
+                "translated the offsets of another cluster, choose another name for the sink, or delete these offsets "
+                f"if no application needs them: `{delete_progress_command(self._group, self._topic)}`"
             ) from error
 
     async def _fetch(self, *, require_stable: bool, waits: bool) -> dict[int, OffsetAndMetadata]:
