@@ -48,10 +48,6 @@ class Users:
         key = mechanism, name
         return self.stored().get(key) or self.configured.get(key)
 
-    def all_scram(self) -> ScramUsers:
-        """All credentials, by mechanism and name."""
-        return {**self.configured, **self.stored()}
-
 
 #: What a file says of an ACL; codes are numbers.
 _FIELDS: Final = attrgetter(

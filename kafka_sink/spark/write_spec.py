@@ -493,11 +493,6 @@ class WriteSpec(OfOneVersion, c.Options):
         """The name of the write in lineage."""
         return f"kafkalite.{self.topic or 'topics'}" if self.exactly_once is None else self.exactly_once.name
 
-    @property
-    def fails_at_bad_row(self) -> bool:
-        """Whether tasks that get rows fail at one that cannot be written."""
-        return self.on_bad_row == FAIL or self.is_placed
-
     def placed(self) -> WriteSpec:
         """For the tasks that get the rows after they were placed."""
         limits = self.limits

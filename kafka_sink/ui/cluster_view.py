@@ -103,10 +103,6 @@ class RecordSearch:
     value: str = ""
     since: str = ""
 
-    @property
-    def is_narrow(self) -> bool:
-        return bool(self.key or self.value)
-
     def matches(self, record: ConsumedRecord) -> bool:
         return self.key.encode() in (record.key or b"") and self.value.encode() in (record.value or b"")
 
@@ -175,7 +171,7 @@ class ClusterView:
                 return records_from(
                     self._properties, topic, start, SHOWN_RECORDS, _READ_LIMITS, search.matches, self._clock
                 )
-            count = SEARCHED_RECORDS if search.is_narrow else SHOWN_RECORDS
+            count = SEARCHED_RECORDS if search.key or search.value else SHOWN_RECORDS
             records = newest_records(self._properties, topic, count, _READ_LIMITS, self._clock)
             return [record for record in reversed(records) if search.matches(record)][:SHOWN_RECORDS]
 

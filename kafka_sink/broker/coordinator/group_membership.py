@@ -280,7 +280,7 @@ class GroupMembership:
             self._refuse_join(answer, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             return
         leads = group.leader == member.member_id
-        changed = not member.says_the_same(request.protocols)
+        changed = list(member.protocols.items()) != list(request.protocols.items())
         lost_its_answer = group.state is GroupState.COMPLETING_REBALANCE and not changed
         follows_on = group.state is GroupState.STABLE and not changed and not leads
         if lost_its_answer or follows_on:

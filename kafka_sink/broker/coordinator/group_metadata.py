@@ -162,10 +162,6 @@ class ClassicMember:
         """Whether it waits for an answer and cannot send heartbeats. False for a new member: its client may be gone."""
         return not self.is_new and (self.join_answer is not None or self.sync_answer is not None)
 
-    def says_the_same(self, protocols: Mapping[str, bytes]) -> bool:
-        """Whether *protocols* equal the member's protocols, in the same order."""
-        return list(self.protocols.items()) == list(protocols.items())
-
 
 @dataclass(slots=True)
 class Group:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Set
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -270,7 +271,7 @@ class TransactionCoordinator:
         # Offsets are completed here, under the lock: a thread that completed them late would complete the pending
         # offsets of the producer's next transaction. What is marked is not stored: writing a marker twice does no harm.
         marked |= self._markers.end_offsets(present)
-        metadata = present.without_partitions(marked)
+        metadata = replace(present, partitions=present.partitions - marked)
         self._ids[metadata.transactional_id] = metadata
         if not metadata.partitions:
             self._put(metadata.completed(self._clock.wall_ms()))
@@ -349,7 +350,7 @@ class TransactionCoordinator:
         oldest = now_ms - self._config.transactional_id_expiration_ms
         with self._lock:
             unused = [each for each in self._ids.values() if each.last_update_ms < oldest and each.state.is_at_rest]
-            gone = [each.dead(now_ms).transactional_id for each in unused]
+            gone = [each.moved_to(TransactionState.DEAD, now_ms).transactional_id for each in unused]
             if gone:
                 self._store.delete(gone)
             for transactional_id in gone:

@@ -179,10 +179,6 @@ class TransactionMetadata:
         mine = (self.producer_id, self.producer_epoch, self.start_ms, self.state)
         return mine == (other.producer_id, other.producer_epoch, other.start_ms, other.state)
 
-    def without_partitions(self, partitions: Set[TopicPartition]) -> Self:
-        """The transaction without these participants, which have their markers."""
-        return replace(self, partitions=self.partitions - partitions)
-
     def completed(self, now_ms: int) -> Self:
         """The complete transaction: every participant has its marker."""
         state = TransactionState.COMPLETE_COMMIT if self.state.is_commit else TransactionState.COMPLETE_ABORT
@@ -195,10 +191,6 @@ class TransactionMetadata:
                 "producer_epoch": 0,
             }
         return self.moved_to(state, now_ms, **changes)
-
-    def dead(self, now_ms: int) -> Self:
-        """The id in its final state, after it has expired."""
-        return self.moved_to(TransactionState.DEAD, now_ms)
 
 
 def _refused(metadata: TransactionMetadata, code: ErrorCode, reason: str) -> ApiError:

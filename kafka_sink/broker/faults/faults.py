@@ -114,12 +114,8 @@ class Fault:
             raise ConfigError(f"probability must be above 0 and at most 1, got {self.probability}")
 
 
-def target_names() -> list[str]:
-    return [*(key.name.lower() for key in APIS if key not in _NOT_HANDLED), ANY, DISK_WRITE, DISK_FLUSH]
-
-
 def _check_target(target: str) -> None:
-    targets = target_names()
+    targets = [*(key.name.lower() for key in APIS if key not in _NOT_HANDLED), ANY, DISK_WRITE, DISK_FLUSH]
     if target not in targets:
         raise ConfigError(
             f"unknown fault target {target!r}{nearest(target, targets)}: expected the name of an API such as produce "

@@ -30,7 +30,6 @@ from kafka_sink.broker.network.quotas import ClientQuota, ResponseBudget
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
-    NoOpResponse,
     Request,
     ResponseSink,
     SendResponse,
@@ -251,10 +250,6 @@ class ApiRequest(Generic[S]):
     def refuse(self, error: ApiError) -> None:
         """Answer that nothing of the request was done, because of *error*."""
         self.respond(error_response(self.api_key, self.version, self.body, error.code, str(error)))
-
-    def respond_nothing(self) -> None:
-        """End the request without an answer, which the client does not expect (acks=0)."""
-        self.sink.send_response(NoOpResponse(self.request))
 
     def close_connection(self) -> None:
         """Close the connection instead of answering."""

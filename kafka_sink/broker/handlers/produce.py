@@ -17,6 +17,7 @@ from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_ha
 from kafka_sink.broker.handlers.topics import permitted_topic
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
+from kafka_sink.broker.network.request_channel import NoOpResponse
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode, InvalidRecordError
 from kafka_sink.common.log_context import ContextLogger
@@ -54,7 +55,7 @@ def produce(request: ApiRequest[m.ProduceRequest]) -> None:
         return
     request.throttle(throttle_ms, now_ms)
     if body.acks == _NO_ACKS:
-        request.respond_nothing()
+        request.sink.send_response(NoOpResponse(request.request))
     elif refused is None:
         leaders = leaders_named(request, (part.current_leader.leader_id for part in failed))
         request.respond(m.ProduceResponse(responses, throttle_ms, leaders))

@@ -202,7 +202,7 @@ def describe_user_scram_credentials(request: ApiRequest[scram.DescribeUserScramC
         )
         request.respond(answer)
         return
-    users = request.broker.users.all_scram()
+    users = {**request.broker.users.configured, **request.broker.users.stored()}
     infos: dict[str, list[scram.CredentialInfo]] = {}
     for number, mechanism in enumerate(SCRAM_MECHANISMS, 1):
         for (of, name), credential in users.items():

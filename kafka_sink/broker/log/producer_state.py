@@ -123,9 +123,9 @@ class ProducerStateManager:
         if header.producer_epoch > state.epoch:
             expected = 0
         else:
-            duplicate = self._duplicate(state, header)
-            if duplicate is not None:
-                return duplicate
+            for batch in state.batches:
+                if (batch.first_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):
+                    return batch
             expected = (state.last_sequence + 1) % _SEQUENCES
         if header.base_sequence != expected:
             raise OutOfOrderSequenceError(
@@ -155,13 +155,6 @@ class ProducerStateManager:
         if epoch < state.epoch:
             text = f"epoch {epoch} of producer {producer_id} is older than {state.epoch}"
             raise ApiError(text, ErrorCode.INVALID_PRODUCER_EPOCH)
-
-    @staticmethod
-    def _duplicate(state: KnownProducer, header: BatchHeader) -> AppendedBatch | None:
-        for batch in state.batches:
-            if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
-                return batch
-        return None
 
     def update(self, header: BatchHeader, base_offset: int, wall_ms: int) -> None:
         """Record a data batch that is in the log at *base_offset*; a batch without a producer id is ignored."""

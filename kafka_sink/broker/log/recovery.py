@@ -137,7 +137,8 @@ def _load_producers(
     for segment in segments:
         if segment.next_offset <= covered:
             continue
-        for position, header in segment.walk_near(covered):
+        entry = segment.index.entry_for_offset(covered)
+        for position, header in segment.walk(0 if entry is None else entry[1]):
             if header.base_offset < covered:
                 continue
             if not header.is_control:

@@ -239,11 +239,6 @@ class Segment:
             yield position, header
             position += size
 
-    def walk_near(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As :meth:`walk`, from a batch at or before the one with *offset*."""
-        entry = self.index.entry_for_offset(offset)
-        return self.walk(entry[1] if entry is not None else 0)
-
     def note(self, header: BatchHeader, base_offset: int, position: int, leader_epoch: int) -> None:
         """Add a batch at *position* to the index and to the segment's state."""
         self.index.add(base_offset, position, self.max_timestamp)

@@ -279,7 +279,7 @@ class TransactionManager:
                     return queued
                 if has_incomplete:
                     return None
-                if self._scope.may_be_known:
+                if self._scope.is_started or self._scope.is_start_requested:
                     return queued
                 # No broker knows this transaction.
                 self._requests.remove(queued)

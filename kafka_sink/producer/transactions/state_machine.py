@@ -172,11 +172,6 @@ class TransactionScope:
         self.is_started = False
 
     @property
-    def may_be_known(self) -> bool:
-        """Whether a broker may know the transaction, so that it has to be ended there."""
-        return self.is_started or self.is_start_requested
-
-    @property
     def may_not_have_begun(self) -> bool:
         """Whether the transaction was sent to the coordinator without a confirmation that it has begun."""
         return self.is_start_requested and not self.is_started

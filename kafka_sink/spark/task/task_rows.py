@@ -25,7 +25,7 @@ from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat, Sessio
 from kafka_sink.producer.staging.arrow_rows import rows_of
 from kafka_sink.spark.internals import setting_of_session
 from kafka_sink.spark.versions import SPARK
-from kafka_sink.spark.write_spec import WriteSpec
+from kafka_sink.spark.write_spec import FAIL, WriteSpec
 
 T = TypeVar("T")
 
@@ -64,7 +64,8 @@ class BadRows:
     """
 
     def __init__(self, spec: WriteSpec, take: TakeRefused) -> None:
-        self._fails = spec.fails_at_bad_row
+        # Rows that were placed were sorted out before.
+        self._fails = spec.on_bad_row == FAIL or spec.is_placed
         self._limit = spec.max_bad_rows
         self._take = take
         self.count = 0
