@@ -52,6 +52,13 @@ def shown_type(kind: pa.DataType) -> str:
     return str(kind).replace("decimal128(", "decimal(")
 
 
+def mismatch(described: object, kind: pa.DataType, path: str, remedy: str) -> FormatError:
+    """The error of column *path*, whose rows have the type *kind*, for what the schema calls *described*."""
+    return FormatError(
+        f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {described}; {remedy}"
+    )
+
+
 def check_unique(names: Sequence[str], path: str) -> None:
     """:raises FormatError: if two of the columns *names* of the struct *path* have the same name."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)

@@ -192,7 +192,7 @@ class TopicSteps:
         text = f"columns key, value and headers: {MAX_MESSAGE_BYTES}={theirs}, {option}={ours}"
         if ours <= theirs:
             return self._finding("record size", Status.OK, text)
-        status = Status.FAILED if "max.request.size" in self.connection.target.properties else Status.WARNING
+        status = Status.FAILED if self.connection.is_given("max.request.size") else Status.WARNING
         advice = (
             f"the brokers refuse records over {theirs} bytes: raise the topic's max.message.bytes (kafkalite topics "
             f"alter {self.topic} --config max.message.bytes={ours}), or lower {option} to {theirs}"

@@ -252,6 +252,10 @@ class ConnectionSteps:
         """:raises DependsOnError: if the options are invalid."""
         return required(self._config, OPTIONS)
 
+    def is_given(self, name: str) -> bool:
+        """Whether the user has set the property *name*."""
+        return name in self.target.properties
+
     @property
     def timeout_ms(self) -> int:
         """The longest wait for one answer."""

@@ -212,8 +212,9 @@ class TransactionStore:
 
     def save(self, metadata: TransactionMetadata) -> None:
         """Store one id. :raises ApiError: COORDINATOR_NOT_AVAILABLE; nothing has changed."""
+        partitions, groups = json.dumps(sorted(metadata.partitions)), json.dumps(sorted(metadata.groups))
         with self._store.transaction() as connection:
-            connection.execute(_SAVE, _row(metadata))
+            connection.execute(_SAVE, (*_PLAIN(metadata), partitions, groups))
 
     def delete(self, transactional_ids: Collection[str]) -> None:
         """Delete ids. :raises ApiError: COORDINATOR_NOT_AVAILABLE; nothing has changed."""
@@ -221,8 +222,3 @@ class TransactionStore:
             connection.executemany(
                 "DELETE FROM transactions WHERE transactional_id = ?", [(each,) for each in transactional_ids]
             )
-
-
-def _row(metadata: TransactionMetadata) -> tuple[Any, ...]:
-    partitions, groups = json.dumps(sorted(metadata.partitions)), json.dumps(sorted(metadata.groups))
-    return (*_PLAIN(metadata), partitions, groups)

@@ -152,7 +152,9 @@ TopicName: TypeAlias = Callable[[uuid.UUID], str | None]
 MESSAGE: Final = "an injected fault"
 
 #: APIs whose clients check the error code of the whole group, or request, where Kafka sets it.
-_WHOLE: Final = frozenset({ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.ADD_PARTITIONS_TO_TXN})
+_WHOLE: Final = frozenset(
+    {ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.DESCRIBE_QUORUM}
+)
 #: APIs whose responses have the error code for the whole request and for each partition.
 _BOTH: Final = frozenset({ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS})
 
@@ -237,8 +239,9 @@ class _Refusal:
         return values
 
 
-def metadata_with_errors(answer: MetadataResponse, wanted: Wanted, code: ErrorCode) -> MetadataResponse:
+def metadata_with_errors(answer: Struct, wanted: Wanted, code: ErrorCode) -> MetadataResponse:
     """*answer* with *code* for the selected topics. Brokers are kept, because clients need one to retry."""
+    assert isinstance(answer, MetadataResponse)
     topics = [
         dataclasses.replace(topic, error_code=code, partitions=[]) if wanted(topic.name, None) else topic
         for topic in answer.topics
@@ -287,18 +290,15 @@ class _Cut:
             named = (item, None) if pair.plain == TOPIC else (topic, item if pair.plain == PARTITION else None)
             return (item, None) if self._wanted(*named) else (None, item)
         fields = identities(pair.request_element, self._version)
-        topic = self._topic(item, fields) or topic
+        name = getattr(item, fields[TOPIC]) if TOPIC in fields else None
+        if not name and TOPIC_ID in fields:
+            name = self._topic_name(getattr(item, fields[TOPIC_ID]))
+        topic = name or topic
         inner = inner_pairs(pair, self._version)
         if inner:
             return self.struct(item, inner, topic)
         partition = getattr(item, fields[PARTITION]) if PARTITION in fields else None
         return (item, None) if self._wanted(topic, partition) else (None, item)
-
-    def _topic(self, item: Any, fields: dict[str, str]) -> str | None:
-        name: str | None = getattr(item, fields[TOPIC]) if TOPIC in fields else None
-        if not name and TOPIC_ID in fields:
-            return self._topic_name(getattr(item, fields[TOPIC_ID]))
-        return name
 
 
 def joined(key: ApiKey, version: int, handled: Struct, refused: Struct) -> Struct:

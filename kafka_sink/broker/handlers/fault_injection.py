@@ -30,7 +30,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.framing import frame
 from kafka_sink.protocol.header import decode_request_body
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.produce import ProduceRequest
 from kafka_sink.protocol.schema import Struct
 
@@ -209,7 +209,10 @@ def _refuse(request: ApiRequest[Any], fault: Fault, code: ErrorCode, handle: Han
         return
     key, version = request.api_key, request.version
     if key is ApiKey.METADATA:
-        handle(_Patched.of(request, lambda answer: _metadata(answer, fault, code), request.body))
+        wanted = partial(_means, fault)
+        handle(
+            _Patched.of(request, lambda answer: error_response.metadata_with_errors(answer, wanted, code), request.body)
+        )
         return
     hit, rest = _cut(request, fault)
     assert hit is not None, "a fault applied to the request"
@@ -218,11 +221,6 @@ def _refuse(request: ApiRequest[Any], fault: Fault, code: ErrorCode, handle: Han
         request.respond(refusal)
         return
     handle(_Patched.of(request, lambda answer: error_response.joined(key, version, answer, refusal), rest))
-
-
-def _metadata(answer: Struct, fault: Fault, code: ErrorCode) -> Struct:
-    assert isinstance(answer, MetadataResponse)
-    return error_response.metadata_with_errors(answer, partial(_means, fault), code)
 
 
 @dataclass(slots=True, eq=False)

@@ -300,15 +300,14 @@ _FIRST_WITH_NODES: Final = 2
 @api_handler(ApiKey.DESCRIBE_QUORUM, "0-2")
 def describe_quorum(request: ApiRequest[m.DescribeQuorumRequest]) -> None:
     """DescribeQuorum (key 55): the one controller of this cluster, and the other nodes as its observers (KIP-595)."""
-    try:
-        request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-    except ApiError as error:
-        request.respond(m.DescribeQuorumResponse(error_code=error.code, error_message=str(error)))
-        return
+    request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     named = [(topic.topic_name, [item.partition_index for item in topic.partitions]) for topic in request.body.topics]
     if named == [(_METADATA, [0])]:
         topics = [m.TopicQuorum(_METADATA, [_quorum(request.broker)])]
-        nodes = [_controller(request)] if request.version >= _FIRST_WITH_NODES else []
+        node_id = request.broker.cluster.controller_id
+        endpoint = request.endpoint_of(node_id)
+        listeners = [] if endpoint is None else [m.Listener(request.listener_name, endpoint.host, endpoint.port)]
+        nodes = [m.Node(node_id, listeners)] if request.version >= _FIRST_WITH_NODES else []
     else:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         nodes = []
@@ -331,9 +330,3 @@ def _quorum(context: BrokerContext) -> m.PartitionQuorum:
         current_voters=[states[controller]] if controller in states else [],
         observers=[state for node_id, state in states.items() if node_id != controller],
     )
-
-
-def _controller(request: ApiRequest[m.DescribeQuorumRequest]) -> m.Node:
-    node_id, name = request.broker.cluster.controller_id, request.listener_name
-    endpoint = request.endpoint_of(node_id)
-    return m.Node(node_id, [] if endpoint is None else [m.Listener(name, endpoint.host, endpoint.port)])

@@ -7,13 +7,13 @@ is on disk. Versions 13 and up identify topics by id (KIP-516); answers of versi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
-from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
+from kafka_sink.broker.handlers.context import ApiRequest, api_handler, leaders_named
 from kafka_sink.broker.handlers.topics import permitted_topic
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
@@ -61,7 +61,11 @@ def produce(request: ApiRequest[m.ProduceRequest]) -> None:
         request.respond(m.ProduceResponse(responses, throttle_ms, leaders))
     else:
         request.refuse(refused)
-    _wake_fetches(request.broker, topics, responses)
+    # After the answer, so that completing delayed fetches does not delay the producer.
+    for topic, response in zip(topics, responses, strict=True):
+        if isinstance(topic, TopicState):
+            for part in response.partition_responses:
+                request.broker.purgatory.check(TopicPartition(topic.name, part.index))
 
 
 def _refused_transaction(request: ApiRequest[m.ProduceRequest]) -> ApiError | None:
@@ -81,16 +85,6 @@ def _writable_topic(request: ApiRequest[m.ProduceRequest], data: m.TopicProduceD
     if isinstance(topic, TopicState) and request.body.acks not in _ACKS:
         return ApiError(f"acks {request.body.acks} is not one of 0, 1, -1", ErrorCode.INVALID_REQUIRED_ACKS)
     return topic
-
-
-def _wake_fetches(
-    context: BrokerContext, topics: Iterable[TopicState | ApiError], responses: Iterable[m.TopicProduceResponse]
-) -> None:
-    # After the answer, so that completing delayed fetches does not delay the producer.
-    for topic, response in zip(topics, responses, strict=True):
-        if isinstance(topic, TopicState):
-            for part in response.partition_responses:
-                context.purgatory.check(TopicPartition(topic.name, part.index))
 
 
 def _produce_topic(

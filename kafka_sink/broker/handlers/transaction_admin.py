@@ -19,22 +19,15 @@ from kafka_sink.records.control import EndTransactionMarker
 @api_handler(ApiKey.DESCRIBE_PRODUCERS, "0")
 def describe_producers(request: ApiRequest[m.DescribeProducersRequest]) -> None:
     """DescribeProducers (key 61): the producers of a partition and the start of their transactions (KIP-664)."""
-    request.respond(
-        m.DescribeProducersResponse(
-            topics=[
-                m.TopicResponse(name, [_describe(request, name, index) for index in indexes])
-                for name, indexes in _asked(request.body).items()
-            ]
-        )
-    )
-
-
-def _asked(body: m.DescribeProducersRequest) -> dict[str, dict[int, None]]:
-    """The partitions of each topic, once each."""
+    # The partitions of each topic, once each.
     by_topic: dict[str, dict[int, None]] = {}
-    for topic in body.topics:
+    for topic in request.body.topics:
         by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return by_topic
+    topics = [
+        m.TopicResponse(name, [_describe(request, name, index) for index in indexes])
+        for name, indexes in by_topic.items()
+    ]
+    request.respond(m.DescribeProducersResponse(topics=topics))
 
 
 def _describe(request: ApiRequest[m.DescribeProducersRequest], name: str, index: int) -> m.PartitionResponse:
@@ -116,6 +109,12 @@ def _transaction(request: ApiRequest[m.DescribeTransactionsRequest], transaction
         return m.TransactionState(error.code, transactional_id)
     if metadata is None:
         return m.TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    by_topic = groupby(sorted(metadata.partitions), key=lambda partition: partition.topic)
+    topics = [
+        m.TopicData(topic, [partition.partition for partition in partitions])
+        for topic, partitions in by_topic
+        if request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+    ]
     return m.TransactionState(
         ErrorCode.NONE,
         transactional_id,
@@ -124,17 +123,8 @@ def _transaction(request: ApiRequest[m.DescribeTransactionsRequest], transaction
         metadata.start_ms,
         metadata.producer_id,
         metadata.producer_epoch,
-        [
-            topic
-            for topic in _topics(metadata)
-            if request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-        ],
+        topics,
     )
-
-
-def _topics(metadata: TransactionMetadata) -> list[m.TopicData]:
-    by_topic = groupby(sorted(metadata.partitions), key=lambda partition: partition.topic)
-    return [m.TopicData(topic, [partition.partition for partition in partitions]) for topic, partitions in by_topic]
 
 
 @api_handler(ApiKey.WRITE_TXN_MARKERS, "1-2")

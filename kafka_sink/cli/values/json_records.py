@@ -152,11 +152,9 @@ def _int_from_json(value: Any, field: str, bits: int) -> int | None:
 
 
 def _headers_from_json(value: Any) -> Sequence[Header]:
-    pairs = [] if value is None else value
-    if not isinstance(pairs, list):
-        raise SerializationError('field headers: expected pairs such as [["name", "value"]]')
     headers: list[Header] = []
-    for pair in pairs:
+    # What is no list is no pair either.
+    for pair in () if value is None else value if isinstance(value, list) else (value,):
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
             raise SerializationError('field headers: expected pairs such as [["name", "value"]]')
         bytes_from_json(pair[0], "headers")

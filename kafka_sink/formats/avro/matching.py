@@ -34,7 +34,7 @@ from kafka_sink.formats.avro.schema import (
     RecordField,
     Union,
 )
-from kafka_sink.formats.errors import FormatError, check_names, shown_type
+from kafka_sink.formats.errors import FormatError, check_names, mismatch
 from kafka_sink.formats.fields import PER_SECOND, is_bytes, is_list, is_text
 from kafka_sink.formats.payloads import NothingWriter, PieceWriter
 
@@ -138,7 +138,7 @@ def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
         return _union_writer(avro, kind, path)
     if avro == NULL:
         if not pa.types.is_null(kind):
-            raise _mismatch(avro, kind, path, "drop the column, or change the schema")
+            raise mismatch(avro, kind, path, "drop the column, or change the schema")
         return NothingWriter()
     return writers.RequiredWriter(path, _value_writer(avro, kind, path))
 
@@ -147,10 +147,10 @@ def _union_writer(avro: Union, kind: pa.DataType, path: str) -> PieceWriter:
     null_index = next((index for index, branch in enumerate(avro.branches) if branch == NULL), None)
     if null_index is not None and (pa.types.is_null(kind) or not avro.others):
         if not pa.types.is_null(kind):
-            raise _mismatch(avro, kind, path, "drop the column, or change the schema")
+            raise mismatch(avro, kind, path, "drop the column, or change the schema")
         return writers.ConstantWriter(encode_varint(null_index))
     if len(avro.others) > 1:
-        raise _mismatch(avro, kind, path, "only unions of null and one other type are written: change the schema")
+        raise mismatch(avro, kind, path, "only unions of null and one other type are written: change the schema")
     if null_index is None:
         return writers.OnlyBranchWriter(writer_for(avro.others[0], kind, path))
     return writers.NullableWriter(_value_writer(avro.others[0], kind, path), null_index)
@@ -170,10 +170,10 @@ def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
             )
         case Decimal() if pa.types.is_decimal128(kind):
             if kind.scale > avro.scale:
-                raise _mismatch(avro, kind, path, f"round it: cast('decimal({avro.precision},{avro.scale})')")
+                raise mismatch(avro, kind, path, f"round it: cast('decimal({avro.precision},{avro.scale})')")
             if avro.scale > writers.MOST_DIGITS or (avro.size or 0) > _MOST_DECIMAL_BYTES:
                 limits = f"a scale is at most {writers.MOST_DIGITS} and a fixed {_MOST_DECIMAL_BYTES} bytes"
-                raise _mismatch(avro, kind, path, f"{limits}: change the schema")
+                raise mismatch(avro, kind, path, f"{limits}: change the schema")
             return writers.DecimalWriter(path, avro)
         case Fixed() if is_bytes(kind):
             return writers.FixedWriter(path, avro.size)
@@ -181,12 +181,12 @@ def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
             return writers.EnumWriter(path, avro.symbols)
         case Primitive():
             return _primitive_writer(avro, kind, path)
-    raise _mismatch(avro, kind, path, "cast the column, or change the schema")
+    raise mismatch(avro, kind, path, "cast the column, or change the schema")
 
 
 def _record_writer(avro: Record, kind: pa.DataType, path: str) -> PieceWriter:
     if not pa.types.is_struct(kind):
-        raise _mismatch(avro, kind, path, "make it a struct: struct('*')")
+        raise mismatch(avro, kind, path, "make it a struct: struct('*')")
     names = [field.name for field in kind]
     check_names(names, [field.name for field in avro.fields], avro, path)
     columns, field_writers = [], []
@@ -250,7 +250,7 @@ def _primitive_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWri
             return writers.NumberWriter(path, np.int32)
         case "int" | "long":
             return _time_writer(avro, kind, path)
-    raise _mismatch(avro, kind, path, "cast the column, or change the schema")
+    raise mismatch(avro, kind, path, "cast the column, or change the schema")
 
 
 def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:
@@ -262,18 +262,12 @@ def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:
         # A long without a logical type takes milliseconds, as in spark-avro.
         expected = "timestamp-" if kind.tz is not None else "local-timestamp-"
         if logical and not logical.startswith(expected):
-            raise _mismatch(avro, kind, path, f"use {expected}micros in the schema, or cast the column")
+            raise mismatch(avro, kind, path, f"use {expected}micros in the schema, or cast the column")
         unit = _UNIT_NAMES[logical.rpartition("-")[2]] if logical else "ms"
     elif pa.types.is_time(kind) and logical.startswith("time-"):
         unit = _UNIT_NAMES[logical.rpartition("-")[2]]
     else:
         made = _FROM_NUMBERS.get(logical) if pa.types.is_integer(kind) else None
-        raise _mismatch(avro, kind, path, f"{made or 'cast the column'}, or change the schema")
+        raise mismatch(avro, kind, path, f"{made or 'cast the column'}, or change the schema")
     have, want = PER_SECOND[kind.unit], PER_SECOND[unit]
     return writers.NumberWriter(path, stored, max(want // have, 1), max(have // want, 1))
-
-
-def _mismatch(avro: AvroType, kind: pa.DataType, path: str, remedy: str) -> FormatError:
-    return FormatError(
-        f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {avro}; {remedy}"
-    )

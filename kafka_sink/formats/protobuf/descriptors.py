@@ -131,7 +131,12 @@ def descriptors(text: str) -> Any:
     check_size(text, "Protobuf schema")
     described = _described(text)
     for file in described.file:
-        _check_names(file)
+        # Libraries would take it for their own, such as another Timestamp.
+        if f"{file.package}.".startswith(_WELL_KNOWN.replace("/", ".")) and not is_well_known(file.name):
+            raise FormatError(
+                f"the Protobuf schema declares names in {file.package!r:.60}, which are Google's; choose another "
+                "package"
+            )
     return described
 
 
@@ -149,14 +154,6 @@ def _described(text: str) -> Any:
         return library.FileDescriptorSet(file=[library.FileDescriptorProto.FromString(data)])
     except DecodeError as error:
         raise FormatError(f"the Protobuf schema is not a descriptor in base64 ({error})") from None
-
-
-def _check_names(file: Any) -> None:
-    """:raises FormatError: if *file* declares what libraries take for their own, such as another Timestamp."""
-    if f"{file.package}.".startswith(_WELL_KNOWN.replace("/", ".")) and not is_well_known(file.name):
-        raise FormatError(
-            f"the Protobuf schema declares names in {file.package!r:.60}, which are Google's; choose another package"
-        )
 
 
 def has_own_set(text: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.formats.errors import FormatError, check_names, shown_type
+from kafka_sink.formats.errors import FormatError, check_names, mismatch
 from kafka_sink.formats.fields import PER_SECOND, is_bytes, is_list, is_text
 from kafka_sink.formats.payloads import NothingWriter, PieceWriter
 from kafka_sink.formats.protobuf import writers
@@ -85,10 +85,7 @@ class _Matching:
     def fields(self, message: Message, kind: pa.DataType, path: str) -> writers.MessageFields:
         """:raises FormatError: if a struct of the type *kind* cannot be written as *message*."""
         if not pa.types.is_struct(kind):
-            raise FormatError(
-                f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {message}; make it a "
-                "struct: struct('*')"
-            )
+            raise mismatch(message, kind, path, "make it a struct: struct('*')")
         names = [field.name for field in kind]
         check_names(names, [field.name for field in message.fields], message, path)
         columns, field_writers = [], []
@@ -112,7 +109,7 @@ class _Matching:
             return self._map_writer(field, entry, kind, path)
         if field.presence in (Presence.REPEATED, Presence.PACKED):
             if not is_list(kind):
-                raise _mismatch(field, kind, path, "make it an array: array(…)")
+                raise mismatch(field, kind, path, "make it an array: array(…)")
             is_packed = field.presence is Presence.PACKED
             tag = writers.tag_of(field.number, writers.LENGTH_DELIMITED) if is_packed else _tag(field)
             return writers.ListWriter(path, tag, self._value(field, kind.value_type, f"{path}[]"), is_packed)
@@ -123,7 +120,7 @@ class _Matching:
 
     def _map_writer(self, field: MessageField, entry: Message, kind: pa.DataType, path: str) -> PieceWriter:
         if not pa.types.is_map(kind):
-            raise _mismatch(field, kind, path, "make it a map")
+            raise mismatch(field, kind, path, "make it a map")
         key, value = entry.fields
         return writers.MapWriter(
             path,
@@ -147,7 +144,7 @@ class _Matching:
 
     def _inside(self, field: MessageField, kind: pa.DataType, path: str) -> writers.MessageFields:
         if not pa.types.is_struct(kind):
-            raise _mismatch(field, kind, path, _CAST)
+            raise mismatch(field, kind, path, _CAST)
         return self.fields(self._schema.messages[field.type_name], kind, path)
 
 
@@ -179,7 +176,7 @@ def _scalar(field: MessageField, kind: pa.DataType, path: str) -> writers.Value:
             return writers.BytesWriter(path, is_text=True)
         case "bytes" if is_text(kind) or is_bytes(kind):
             return writers.BytesWriter(path, is_text=False)
-    raise _mismatch(field, kind, path, _CAST)
+    raise mismatch(field, kind, path, _CAST)
 
 
 def _integer(field: MessageField, kind: pa.DataType, path: str) -> writers.Value:
@@ -192,11 +189,11 @@ def _integer(field: MessageField, kind: pa.DataType, path: str) -> writers.Value
     # As to_protobuf: the nanoseconds since midnight, in 64 bits.
     stored = np.int64 if kind == pa.time64("ns") and high >> 32 else _STORED.get(kind)
     if stored is None:
-        raise _mismatch(field, kind, path, _CAST)
+        raise mismatch(field, kind, path, _CAST)
     held = np.iinfo(stored)  # type: ignore[type-var]
     if low == -(1 << 31) and held.max > high:
         # What a bigint has that is no int would be found in a row only.
-        raise _mismatch(field, kind, path, "cast the column to int, or make the field int64")
+        raise mismatch(field, kind, path, "cast the column to int, or make the field int64")
     bounds = None if low <= held.min and held.max <= high else (low, high)
     return writers.IntegerWriter(path, field.kind, stored, wire_type, is_zigzag, bounds)
 
@@ -222,9 +219,3 @@ def _wire_type(field: MessageField) -> int:
     if field.kind in _INTEGERS:
         return _INTEGERS[field.kind][0]
     return _OTHER_WIRE_TYPES.get(field.kind, writers.LENGTH_DELIMITED)
-
-
-def _mismatch(field: MessageField, kind: pa.DataType, path: str, remedy: str) -> FormatError:
-    return FormatError(
-        f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {field}; {remedy}"
-    )

@@ -238,6 +238,10 @@ class BatchMemory:
             return size
         return min(max(2 * size, LEAST_CAPACITY_BYTES), self.batch_size_bytes)
 
+    def limit_for(self, memory: bytearray) -> int:
+        """Bytes that a batch in *memory* may grow to: batch.size, or more for a single large record."""
+        return max(self.batch_size_bytes, len(memory))
+
     def allocate_larger(self, needed: int) -> bytearray | None:
         """Memory for *needed* bytes; None when there is none now."""
         return self._pool.try_allocate(self.capacity_for(needed))

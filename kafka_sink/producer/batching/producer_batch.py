@@ -120,8 +120,7 @@ class ProducerBatch:
         # One list of all that a batch knows of itself, from its first record to its end.
         self.topic_partition = topic_partition
         self.memory = memory
-        # A single large record may be larger than batch.size.
-        self._limit = max(more_memory.batch_size_bytes, len(memory))
+        self._limit = more_memory.limit_for(memory)
         self._capacity = len(memory)
         self._more_memory = more_memory
         self.created_ms = created_ms

@@ -205,7 +205,12 @@ class _TaskAttempt:
     def write(self, batches: Iterator[pa.RecordBatch]) -> None:
         """:raises SinkWriteError: if a row was not acknowledged."""
         try:
-            self._send_all(batches)
+            gathered: Iterable[pa.RecordBatch] = _gathered(batches, self._bytes_to_gather)
+            limit = self._spec.max_records_per_second
+            for batch in gathered if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(gathered):
+                self._rows_in += self._send(TaskRows(batch, self._rows_in))
+                # Otherwise the rows are in memory until the next ones are.
+                del batch
             if self._producer is not None:
                 self._producer.flush()
             _raise_first_error(self._tracker)
@@ -222,14 +227,6 @@ class _TaskAttempt:
                 )
         except Exception as error:
             raise self._explained(error) from error
-
-    def _send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
-        gathered: Iterable[pa.RecordBatch] = _gathered(batches, self._bytes_to_gather)
-        limit = self._spec.max_records_per_second
-        for batch in gathered if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(gathered):
-            self._rows_in += self._send(TaskRows(batch, self._rows_in))
-            # Otherwise the rows are in memory until the next ones are.
-            del batch
 
     def _bytes_to_gather(self) -> int:
         """The number of bytes that the producer accepts in one piece if the topic has many partitions; 0 otherwise."""
