@@ -30,7 +30,7 @@ from kafka_sink.preflight.findings import (
 )
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import RegistryConfig, registry_configs
-from kafka_sink.registry.references import AVRO, settled
+from kafka_sink.registry.references import AVRO, with_versions
 
 _REGISTRY: Final = "schema registry"
 _SUBJECT: Final = "subject"
@@ -94,7 +94,7 @@ class RegistrySteps:
         client, config = required(self._client, _REGISTRY), required(self._config, _REGISTRY)
         kind = subject.kind or AVRO
         try:
-            schema = settled(schema, kind, client, config.reference_subject, is_registered=False)
+            schema = with_versions(schema, kind, client, config.reference_subject, is_registered=False)
         except SchemaNotFoundError as error:
             if config.auto_register:
                 text += " refers to schemas that are not there yet; the write registers them"

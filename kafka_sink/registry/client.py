@@ -43,7 +43,7 @@ from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoin
 from kafka_sink.http.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.sasl.bearer_token import EndpointLimits, RefreshRules
 from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
-from kafka_sink.registry.references import AVRO, KINDS, LATEST, Place, request_body, resolved
+from kafka_sink.registry.references import AVRO, KINDS, LATEST, SubjectVersion, request_body, resolved
 from kafka_sink.trust.tls_context import TlsContexts
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -227,7 +227,7 @@ class RegistryClient:
     def _with_references(self, what: str, answer: dict[str, Any], kind: str) -> SchemaText:
         """The schema in *answer*, called *what*, and all that it refers to."""
 
-        def ask(reference: Place) -> Any:
+        def ask(reference: SubjectVersion) -> Any:
             path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
             return self._ask("GET", path)
 

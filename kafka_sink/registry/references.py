@@ -27,7 +27,7 @@ KINDS: Final = (AVRO, JSON, PROTOBUF)
 LATEST: Final = -1
 
 
-class Place(NamedTuple):
+class SubjectVersion(NamedTuple):
     """A version of a subject, by its number or as :data:`LATEST`."""
 
     subject: str
@@ -48,7 +48,7 @@ def request_body(schema: SchemaText | str, kind: str) -> dict[str, Any]:
     return body
 
 
-def resolved(what: str, answer: Mapping[str, Any], kind: str, ask: Callable[[Place], Any]) -> SchemaText:
+def resolved(what: str, answer: Mapping[str, Any], kind: str, ask: Callable[[SubjectVersion], Any]) -> SchemaText:
     """The schema in *answer*, called *what*, of the type *kind*, with all that it refers to, which *ask* answers.
 
     :raises UnusableSchemaError: if one is of another type, or they are beyond the bounds.
@@ -57,43 +57,42 @@ def resolved(what: str, answer: Mapping[str, Any], kind: str, ask: Callable[[Pla
 
 
 class _Resolving:
-    def __init__(self, what: str, kind: str, ask: Callable[[Place], Any]) -> None:
+    def __init__(self, what: str, kind: str, ask: Callable[[SubjectVersion], Any]) -> None:
         self._what, self._kind, self._ask = what, kind, ask
-        self._done: dict[Place, SchemaText] = {}
+        self._done: dict[SubjectVersion, SchemaText] = {}
         self._characters = 0
 
-    def of(self, answer: Mapping[str, Any], inside: tuple[Place, ...]) -> SchemaText:
+    def of(self, answer: Mapping[str, Any], inside: tuple[SubjectVersion, ...]) -> SchemaText:
         text, kind = answer.get("schema"), answer.get("schemaType") or AVRO
         what = f"{self._what} refers to {inside[-1].subject}, which" if inside else self._what
         if kind != self._kind or not isinstance(text, str):
             shown = kind if kind in KINDS and isinstance(text, str) else "of no known type"
             raise UnusableSchemaError(f"{what} is {shown!r}, expected {self._kind}; choose another one")
         self._characters += len(text)
-        places = places_of(answer.get("references") or (), what)
+        references = references_in(answer.get("references") or (), what)
         return SchemaText(
-            text,
-            tuple(Reference(name, self._at(place, inside), place.subject, place.version) for name, place in places),
+            text, tuple(Reference(name, self._at(version, inside), *version) for name, version in references)
         )
 
-    def _at(self, place: Place, inside: tuple[Place, ...]) -> SchemaText:
-        if place not in self._done:
+    def _at(self, version: SubjectVersion, inside: tuple[SubjectVersion, ...]) -> SchemaText:
+        if version not in self._done:
             is_too_much = len(self._done) + len(inside) >= MOST_REFERENCES or self._characters > MOST_SCHEMA_CHARACTERS
-            if place in inside or len(inside) > MOST_DEPTH or is_too_much:
+            if version in inside or len(inside) > MOST_DEPTH or is_too_much:
                 raise UnusableSchemaError(
                     f"{self._what} refers to more than {MOST_REFERENCES} other schemas, of more than {MOST_DEPTH} "
                     f"levels, or to itself; choose another one"
                 )
-            self._done[place] = self.of(self._ask(place), (*inside, place))
-        return self._done[place]
+            self._done[version] = self.of(self._ask(version), (*inside, version))
+        return self._done[version]
 
 
-def places_of(listed: Any, what: str) -> list[tuple[str, Place]]:
-    """The names and places in *listed*, the references of *what*. :raises UnusableSchemaError: if they are none."""
+def references_in(listed: Any, what: str) -> list[tuple[str, SubjectVersion]]:
+    """The names and versions in *listed*, the references of *what*. :raises UnusableSchemaError: if they are none."""
     references = []
     for reference in listed if isinstance(listed, list | tuple) else (None,):
         match reference:
             case {"name": str(name), "subject": str(subject), "version": int(version)} if _is_number(version):
-                references.append((name, Place(subject, version)))
+                references.append((name, SubjectVersion(subject, version)))
             case _:
                 raise UnusableSchemaError(
                     f"{what} has the reference {reference!r:.200}, expected name, subject and version; correct it"
@@ -106,17 +105,17 @@ def _is_number(version: int) -> bool:
 
 
 class Registry(Protocol):
-    """The questions of :func:`settled`."""
+    """The questions of :func:`with_versions`."""
 
     def register(self, subject: str, schema: SchemaText, kind: str) -> int: ...
 
     def version_of(self, subject: str, schema: SchemaText, kind: str) -> int: ...
 
 
-def settled(
+def with_versions(
     schema: SchemaText, kind: str, registry: Registry, subject_of: Callable[[str], str], *, is_registered: bool
 ) -> SchemaText:
-    """*schema* with the places of all that it refers to: each schema without one is a version of the subject that
+    """*schema* with the versions of all that it refers to: each schema without one is a version of the subject that
     *subject_of* has for its name, and is registered there first if *is_registered* says so, as Confluent's serializers
     do.
 
@@ -126,7 +125,7 @@ def settled(
     """
     done: dict[int, tuple[SchemaText, str, int]] = {}
 
-    def place(reference: Reference) -> Reference:
+    def versioned(reference: Reference) -> Reference:
         if reference.version > 0:
             return reference
         if id(reference.schema) not in done:
@@ -138,6 +137,6 @@ def settled(
         return replace(reference, schema=inner, subject=subject, version=version)
 
     def of(text: SchemaText) -> SchemaText:
-        return SchemaText(text.text, tuple(place(reference) for reference in text.references))
+        return SchemaText(text.text, tuple(versioned(reference) for reference in text.references))
 
     return of(schema)

@@ -15,7 +15,7 @@ from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
 from kafka_sink.formats.protobuf.parsing import parse_file
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.registry.references import Place, resolved
+from kafka_sink.registry.references import SubjectVersion, resolved
 from tests.hostile.records import avro_type, spoiled
 
 _NAMES: Final = (
@@ -38,10 +38,10 @@ def schema_references(rng: random.Random) -> None:
     form = rng.choice(["avro", "json", "protobuf"])
     answers = [_answer(rng, form, number) for number in range(6)]
 
-    def ask(place: Place) -> Any:
-        if not place.subject.isdigit():
+    def ask(version: SubjectVersion) -> Any:
+        if not version.subject.isdigit():
             raise SchemaNotFoundError("gone")
-        return answers[int(place.subject) % len(answers)]
+        return answers[int(version.subject) % len(answers)]
 
     try:
         schema = resolved("the schema", answers[0], form.upper(), ask)

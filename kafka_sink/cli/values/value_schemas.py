@@ -24,7 +24,7 @@ from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.files import read_schema
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.client import RegistryClient
-from kafka_sink.registry.references import settled
+from kafka_sink.registry.references import with_versions
 from kafka_sink.registry.subjects import subject_name
 
 KEY: Final = "key"
@@ -58,7 +58,7 @@ def registered(registry: RegistryClient, written: TypedColumn, column_format: Co
     form, config = format_of(column_format.name), registry.config
     subject = subject_name(strategy, written.column, written.topic, form.record_name(column_format))
     schema, is_registered = form.registered_schema(column_format), config.auto_register
-    schema = settled(schema, kind, registry, config.reference_subject, is_registered=is_registered)
+    schema = with_versions(schema, kind, registry, config.reference_subject, is_registered=is_registered)
     ask = registry.register if is_registered else registry.id_of
     return ask(subject, schema, kind), column_format.schema
 

@@ -33,7 +33,7 @@ from kafka_sink.formats.column_format import JSON, PROTOBUF, ColumnFormat, forma
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from kafka_sink.registry.config import RegistryConfig
-from kafka_sink.registry.references import places_of, settled
+from kafka_sink.registry.references import references_in, with_versions
 from kafka_sink.registry.subjects import message_position, subject_name, wire_header
 from kafka_sink.spark.options import SinkOptions, WantedFormat
 from kafka_sink.spark.write_spec import digest_of
@@ -121,7 +121,9 @@ class Registration:
     def _ask(self, form: ColumnFormat, schema: SchemaText, subject: str) -> int:
         column, kind, is_registered = form.column, form.name.upper(), self.config.auto_register
         try:
-            schema = settled(schema, kind, self.client, self.config.reference_subject, is_registered=is_registered)
+            schema = with_versions(
+                schema, kind, self.client, self.config.reference_subject, is_registered=is_registered
+            )
             if is_registered:
                 return self.client.register(subject, schema, kind)
             return self.client.id_of(subject, schema, kind)
@@ -391,7 +393,7 @@ def given_schema(wanted: WantedFormat) -> SchemaText:
         return schema
     option = f"{column}.refs"
     try:
-        named = places_of(json.loads(wanted.references), f"option {option}")
+        named = references_in(json.loads(wanted.references), f"option {option}")
     except (ValueError, RecursionError) as error:
         raise ConfigError.of(
             option,

@@ -19,7 +19,7 @@ from kafka_sink.broker.data_directory import hold
 from kafka_sink.broker.log.filesystem import CheckedFile, OsFileSystem
 from kafka_sink.formats.schema_text import is_too_deep
 from kafka_sink.http.local_server import LocalHandler, LocalServer
-from kafka_sink.registry.references import KINDS, Place
+from kafka_sink.registry.references import KINDS, SubjectVersion
 from kafka_sink.testing.registry.refusals import RefusalError
 from kafka_sink.testing.registry.schema_store import GLOBAL, SchemaStore, Version
 from kafka_sink.testing.registry.schemas import KeptSchema
@@ -106,7 +106,7 @@ def _find(store: SchemaStore, ask: _Request) -> dict[str, Any]:
 
 def _referring(store: SchemaStore, ask: _Request) -> list[int]:
     number, _ = store.version(ask.subject, ask.parts["version"], deleted=True)
-    versions = store.referring(Place(ask.subject, number), deleted=ask.has("deleted"))
+    versions = store.referring(SubjectVersion(ask.subject, number), deleted=ask.has("deleted"))
     return sorted({version.schema_id for _, version in versions})
 
 

@@ -21,7 +21,7 @@ from kafka_sink.broker.log.filesystem import CheckedFile
 from kafka_sink.common.bounded import INT32_MAX, parsed_json, whole_number
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.text import words
-from kafka_sink.registry.references import Place
+from kafka_sink.registry.references import SubjectVersion
 from kafka_sink.testing.registry.refusals import RefusalError
 from kafka_sink.testing.registry.schemas import KeptSchema, problems
 
@@ -190,7 +190,7 @@ class SchemaStore:
         for subject in sorted(self._state.subjects):
             yield from ((subject, number, version) for number, version in self._live(subject, deleted).items())
 
-    def referring(self, reference: Place, *, deleted: bool = False) -> list[tuple[str, Version]]:
+    def referring(self, reference: SubjectVersion, *, deleted: bool = False) -> list[tuple[str, Version]]:
         """The versions that refer to *reference*, with their subjects."""
         return [
             (subject, version)
@@ -198,7 +198,7 @@ class SchemaStore:
             if any(other == reference for _, other in version.schema.references)
         ]
 
-    def ask(self, reference: Place) -> Mapping[str, Any]:
+    def ask(self, reference: SubjectVersion) -> Mapping[str, Any]:
         """The version *reference*, for those who refer to it: one that is deleted, too."""
         return self.version(reference.subject, str(reference.version), deleted=True)[1].schema.shown()
 
@@ -272,7 +272,7 @@ class SchemaStore:
             version = Version(state.last_id + 1 if schema_id < 0 else schema_id, schema)
             state.last_id = max(state.last_id, version.schema_id)
             for earlier in [other for other, old in versions.items() if old.is_deleted and old.schema_id == schema_id]:
-                if earlier < number and not self.referring(Place(subject, earlier), deleted=True):
+                if earlier < number and not self.referring(SubjectVersion(subject, earlier), deleted=True):
                     del versions[earlier]
                     state.drops += 1
             versions[number] = version
@@ -418,9 +418,11 @@ class SchemaStore:
         numbered = tuple((name, self._numbered(name, reference)) for name, reference in schema.references)
         return replace(schema, references=numbered).parsed(self.ask, is_normal=is_normal)
 
-    def _numbered(self, name: str, reference: Place) -> Place:
+    def _numbered(self, name: str, reference: SubjectVersion) -> SubjectVersion:
         try:
-            return Place(reference.subject, self.version(reference.subject, str(reference.version), deleted=True)[0])
+            return SubjectVersion(
+                reference.subject, self.version(reference.subject, str(reference.version), deleted=True)[0]
+            )
         except RefusalError as error:
             raise RefusalError(42201, f"no schema is found for the reference {name}: {error}") from None
 
@@ -429,7 +431,9 @@ class SchemaStore:
             raise RefusalError(42205, f"Subject {subject} in context . is in read-only mode")
 
     def _check_unused(self, subject: str, number: int, *, deleted: bool, besides: str | None = None) -> None:
-        if any(referring != besides for referring, _ in self.referring(Place(subject, number), deleted=deleted)):
+        if any(
+            referring != besides for referring, _ in self.referring(SubjectVersion(subject, number), deleted=deleted)
+        ):
             raise RefusalError(42206, number, subject)
 
     def _delete(self, subject: str, numbers: Sequence[int], permanent: bool) -> None:

@@ -24,7 +24,7 @@ from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
 from kafka_sink.formats.protobuf.descriptors import linked, pool_of
 from kafka_sink.formats.protobuf.parsing import file_descriptor
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.registry.references import AVRO, JSON, KINDS, PROTOBUF, Place, places_of, resolved
+from kafka_sink.registry.references import AVRO, JSON, KINDS, PROTOBUF, SubjectVersion, references_in, resolved
 from kafka_sink.testing.registry.avro_judge import canonical, check_new, compact
 from kafka_sink.testing.registry.avro_judge import problems as avro_problems
 from kafka_sink.testing.registry.json_judge import problems as json_problems
@@ -32,7 +32,7 @@ from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_prob
 from kafka_sink.testing.registry.refusals import CannotJudgeError, RefusalError
 
 #: Answers a version of a subject, as the registry shows it.
-Ask = Callable[[Place], Mapping[str, Any]]
+Ask = Callable[[SubjectVersion], Mapping[str, Any]]
 #: The names that a schema may have beside its text and references.
 CONTRACT: Final = ("metadata", "ruleSet")
 #: What would change the schema, and is not done here.
@@ -48,12 +48,12 @@ _NAME_OF_RULE: Final = re.compile(r"[^\W\d][\w-]{0,63}")
 
 @dataclass(frozen=True)
 class KeptSchema:
-    """A schema of one of :data:`KINDS`, the names and places of those that it refers to, and what :data:`CONTRACT`
+    """A schema of one of :data:`KINDS`, the names and versions of those that it refers to, and what :data:`CONTRACT`
     names, if it has that."""
 
     kind: str
     text: str
-    references: tuple[tuple[str, Place], ...] = ()
+    references: tuple[tuple[str, SubjectVersion], ...] = ()
     contract: Mapping[str, Any] = field(default_factory=dict)
     #: The same for the same schema; empty if it was not parsed.
     guid: str = ""
@@ -75,7 +75,7 @@ class KeptSchema:
             raise RefusalError(42201, f"metadata is {contract['metadata']!r:.60}, expected an object")
         _check_rules(contract.get("ruleSet", {}))
         try:
-            references = places_of(shown.get("references") or (), "the schema")
+            references = references_in(shown.get("references") or (), "the schema")
         except UnusableSchemaError as error:
             raise RefusalError(42201, error) from None
         return cls(kind, text, tuple(references), contract, str(shown.get("guid") or ""))
@@ -161,7 +161,7 @@ def problems(reader: KeptSchema, writer: KeptSchema, ask: Ask) -> list[str]:
         raise RefusalError(42205, CannotJudgeError("schemas of so many levels")) from None
 
 
-def _guid(words: str, references: tuple[tuple[str, Place], ...], contract: Mapping[str, Any]) -> str:
+def _guid(words: str, references: tuple[tuple[str, SubjectVersion], ...], contract: Mapping[str, Any]) -> str:
     """As Confluent's registry has it for schemas of Avro and JSON without metadata and rules."""
     md5 = hashlib.md5(words.encode(), usedforsecurity=False)
     for name, reference in references:
