@@ -32,7 +32,7 @@ SECTIONS: Final[Mapping[str, tuple[str, Iterable[Family]]]] = {
     "Cluster": (
         "Of `kafkalite ui`. The labels are `topic`, `partition`, `consumergroup` and `sink`; kafka_exporter uses the "
         "same names.",
-        cluster_view.FAMILIES,
+        cluster_view.FAMILIES.values(),
     ),
     "Producer": (
         "Of `KafkaProducer.prometheus()`, with the label `client_id`. Rates, averages and maxima cover the last "

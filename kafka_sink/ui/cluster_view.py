@@ -25,7 +25,7 @@ from kafka_sink.common import config as common_config
 from kafka_sink.common.bounded import known_number
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, moment_ms, within
 from kafka_sink.common.errors import ApiError, KafkaError, UnknownTopicOrPartitionError
-from kafka_sink.common.metrics import Family, Metric
+from kafka_sink.common.metrics import Metric, families
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import PeekLimits, newest_records, records_from
@@ -287,68 +287,42 @@ class ClusterView:
         )
 
 
-_UP: Final = Family(
-    "cluster",
-    "up",
-    "1 if the cluster answers, 0 if not: all other metrics of the cluster are then missing. Try kafkalite topics list "
-    "with the same options from the same machine.",
-)
-_UNDER_REPLICATED: Final = Family(
-    "topic",
-    "partition-under-replicated-partition",
-    "1 if a replica of the partition is not in sync. Look for the broker that is down or slow: kafkalite topics "
-    "describe.",
-)
-_OLDEST_OFFSET: Final = Family(
-    "topic",
-    "partition-oldest-offset",
-    "First offset that the partition still has. It moves when retention or compaction deletes.",
-)
-_CURRENT_OFFSET: Final = Family(
-    "topic",
-    "partition-current-offset",
-    "Offset of the next record of the partition, transaction markers included. Its rate is that of all writers.",
-)
-_MEMBERS: Final = Family(
-    "consumergroup",
-    "members",
-    "Members of the group. 0 is normal for the group of an exactly-once sink, which is no consumer.",
-)
-_LAG: Final = Family(
-    "consumergroup",
-    "lag",
-    "Records of the partition that the group has not committed. If it grows, its consumers are slower than the "
-    "writers, or stopped; consumers with isolation.level=read_committed may also wait for an open transaction.",
-)
-_PROGRESS_BATCH: Final = Family("sink", "progress-batch", "Last batch that an exactly-once sink has committed.")
-_PROGRESS_AGE: Final = Family(
-    "sink",
-    "progress-age-seconds",
-    "Time since that commit. If it is far above the trigger's interval, the query is stalled or its source is empty.",
-)
-_OPEN: Final = Family(
-    "transactions",
-    "open",
-    "Transactions that are open in the cluster, of any application. It goes up and down with each batch.",
-)
-_OLDEST_AGE: Final = Family(
-    "transactions",
-    "oldest-age-seconds",
-    "Age of the oldest open transaction; 0 if there is none. Consumers with isolation.level=read_committed wait for "
-    "it: beyond transaction.timeout.ms it hangs, see kafkalite txn hanging.",
-)
-FAMILIES: Final = (
-    _UP,
-    _UNDER_REPLICATED,
-    _OLDEST_OFFSET,
-    _CURRENT_OFFSET,
-    _MEMBERS,
-    _LAG,
-    _PROGRESS_BATCH,
-    _PROGRESS_AGE,
-    _OPEN,
-    _OLDEST_AGE,
-)
+FAMILIES: Final = {
+    name: family
+    for group, meanings in {
+        "cluster": {
+            "up": "1 if the cluster answers, 0 if not: all other metrics of the cluster are then missing. Try "
+            "kafkalite topics list with the same options from the same machine.",
+        },
+        "topic": {
+            "partition-under-replicated-partition": "1 if a replica of the partition is not in sync. Look for the "
+            "broker that is down or slow: kafkalite topics describe.",
+            "partition-oldest-offset": "First offset that the partition still has. It moves when retention or "
+            "compaction deletes.",
+            "partition-current-offset": "Offset of the next record of the partition, transaction markers included. "
+            "Its rate is that of all writers.",
+        },
+        "consumergroup": {
+            "members": "Members of the group. 0 is normal for the group of an exactly-once sink, which is no consumer.",
+            "lag": "Records of the partition that the group has not committed. If it grows, its consumers are slower "
+            "than the writers, or stopped; consumers with isolation.level=read_committed may also wait for an open "
+            "transaction.",
+        },
+        "sink": {
+            "progress-batch": "Last batch that an exactly-once sink has committed.",
+            "progress-age-seconds": "Time since that commit. If it is far above the trigger's interval, the query is "
+            "stalled or its source is empty.",
+        },
+        "transactions": {
+            "open": "Transactions that are open in the cluster, of any application. It goes up and down with each "
+            "batch.",
+            "oldest-age-seconds": "Age of the oldest open transaction; 0 if there is none. Consumers with "
+            "isolation.level=read_committed wait for it: beyond transaction.timeout.ms it hangs, see kafkalite txn "
+            "hanging.",
+        },
+    }.items()
+    for name, family in families(group, meanings).items()
+}
 
 
 def cluster_metrics(cluster: ClusterView) -> Iterator[Metric]:
@@ -358,22 +332,22 @@ def cluster_metrics(cluster: ClusterView) -> Iterator[Metric]:
         metrics = [*_of_topics(cluster), *_of_groups(cluster)]
         _, transactions = cluster.transactions()
     except (KafkaError, OSError):
-        yield _UP.at(0)
+        yield FAMILIES["up"].at(0)
         return
-    yield _UP.at(1)
+    yield FAMILIES["up"].at(1)
     yield from metrics
-    yield _OPEN.at(len(transactions))
-    yield _OLDEST_AGE.at(max((transaction.age_s or 0 for transaction in transactions), default=0))
+    yield FAMILIES["open"].at(len(transactions))
+    yield FAMILIES["oldest-age-seconds"].at(max((transaction.age_s or 0 for transaction in transactions), default=0))
 
 
 def _of_topics(cluster: ClusterView) -> Iterator[Metric]:
     for topic in cluster.topics():
         for entry in topic["partitions"]:
             tags = (("topic", topic["topic"]), ("partition", str(entry["partition"])))
-            yield _UNDER_REPLICATED.at(len(entry["isr"]) < len(entry["replicas"]), *tags)
+            yield FAMILIES["partition-under-replicated-partition"].at(len(entry["isr"]) < len(entry["replicas"]), *tags)
             if entry["end_offset"] is not None:
-                yield _OLDEST_OFFSET.at(entry["first_offset"], *tags)
-                yield _CURRENT_OFFSET.at(entry["end_offset"], *tags)
+                yield FAMILIES["partition-oldest-offset"].at(entry["first_offset"], *tags)
+                yield FAMILIES["partition-current-offset"].at(entry["end_offset"], *tags)
 
 
 def _of_groups(cluster: ClusterView) -> Iterator[Metric]:
@@ -381,11 +355,13 @@ def _of_groups(cluster: ClusterView) -> Iterator[Metric]:
         name = ("consumergroup", group["group"])
         if group["problem"]:
             continue
-        yield _MEMBERS.at(group["members"], name)
+        yield FAMILIES["members"].at(group["members"], name)
         for entry in group["partitions"]:
             if entry["lag"] is not None:
-                yield _LAG.at(entry["lag"], name, ("topic", entry["topic"]), ("partition", str(entry["partition"])))
+                yield FAMILIES["lag"].at(
+                    entry["lag"], name, ("topic", entry["topic"]), ("partition", str(entry["partition"]))
+                )
         for sink in group["sinks"]:
             of_sink = (("sink", group["group"]), ("topic", sink["topic"]))
-            yield _PROGRESS_BATCH.at(sink["last_batch"], *of_sink)
-            yield _PROGRESS_AGE.at(sink["age_s"], *of_sink)
+            yield FAMILIES["progress-batch"].at(sink["last_batch"], *of_sink)
+            yield FAMILIES["progress-age-seconds"].at(sink["age_s"], *of_sink)
