@@ -4,13 +4,11 @@ Handlers run on the threads of the web server. Only GET is answered, and only to
 other hosts, as DNS rebinding makes them, and from pages of other origins are refused. The files that are read are those
 of the option reportPath that the user named, and no other ones.
 
-Source: https://www.starlette.io; https://asgi.readthedocs.io/en/latest/specs/www.html; https://www.w3.org/TR/CSP3;
-https://fetch.spec.whatwg.org (Origin).
+Source: https://www.starlette.io; https://www.w3.org/TR/CSP3; https://fetch.spec.whatwg.org (Origin).
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +18,6 @@ from importlib import resources
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Final
-from urllib.parse import unquote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -39,7 +36,8 @@ from kafka_sink.common.metrics import Metric
 from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.http.local_server import PATH, LocalHandler, LocalServer, refusal_of
+from kafka_sink.http.local_asgi import AsgiServer
+from kafka_sink.http.local_server import PATH, refusal_of
 from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import SinkProgress, StreamFigures, Tail, read_writes, recent_rows_per_s, with_before
 from kafka_sink.ui import shown
@@ -321,48 +319,7 @@ class Pages:
         return HTMLResponse(self._templates.get_template(f"{template}.html").render(page=page, **values), status)
 
 
-class _AsgiHandler(LocalHandler):
-    """Asks the application, each request on the thread of its connection."""
-
-    def _answer(self) -> None:
-        asyncio.run(self.server_as(PageServer).app(self._scope(), self._receive, self._send))
-
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815
-
-    def _scope(self) -> dict[str, Any]:
-        path, _, query = self.path.partition("?")
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": "1.1",
-            "method": self.command,
-            "scheme": "http",
-            "root_path": "",
-            "path": unquote(path),
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()],
-            "client": self.client_address,
-            "server": self.server.server_address,
-        }
-
-    async def _receive(self) -> dict[str, Any]:
-        # No request is for something that reads a body.
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def _send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            # The application's answers have a policy of their own.
-            self.policy = {}
-            self.send_response_only(message["status"])
-            for name, value in message["headers"]:
-                self.send_header(name.decode("latin-1"), value.decode("latin-1"))
-            self.end_headers()
-        elif self.command != "HEAD":
-            self.wfile.write(message.get("body", b""))
-
-
-class PageServer(LocalServer):
+class PageServer(AsgiServer):
     """Serves the pages of the cluster at *bootstrap_servers* while it is entered.
 
     :param port: the port of 127.0.0.1; 0 = any free port, see :attr:`url`.
@@ -387,9 +344,7 @@ class PageServer(LocalServer):
     ) -> None:
         self._cluster = ClusterView(bootstrap_servers, properties or {}, timeout_ms)
         self.pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
-        #: It decides itself whom it answers: its refusals have headers of its own.
-        self.app = self.pages.app()
-        super().__init__((_HOST, port), _AsgiHandler)
+        super().__init__((_HOST, port), self.pages.app())
 
     @property
     def url(self) -> str:

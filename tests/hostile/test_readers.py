@@ -65,7 +65,7 @@ EXCEPTED: Final = {
     "broker.log.segment": "deltas of records that record_spans has found, as compacted batches have them",
     "records.batch:write_header": "numbers of our own",
     "cli.values.json_records:bytes_to_json": "it shows bytes as text or in base64",
-    "ui.pages:_AsgiHandler._send": "our own answers",
+    "http.local_asgi": "our own answers",
     "ui.pages:_styles_of_maps": "the file of plotly that is installed",
     "spark.driver.column_formats": "a registry's refusal, of which 1,500 characters are kept",
     "trust.tls_context": "a file that the user names, in Latin-1, which has all bytes",
