@@ -151,11 +151,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Wait for the download of Kafka around the test, and not in it, so that the wait is not part of its time-out."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Wait for the download of Kafka around the test, and not in it, so that the wait is not part of its time-out.
+
+    What the tests of a file leave behind is frozen, as what their collection made: it stays until the run ends.
+    """
     if needs_kafka(item.nodeid.split("::", 1)[0]):
         wait_for_download()
-    return (yield)
+    outcome = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return outcome
 
 
 @pytest.hookimpl(optionalhook=True)
