@@ -22,6 +22,8 @@
 #                 docs/versions.md
 #   --yarn        only the commands of docs/clusters.md on Hadoop's own YARN cluster for tests, in both deploy modes, while a
 #                 container is killed; downloads 65 MB of jars once, and the packages of the page's environment
+#   --kubernetes  only the spark-submit of docs/clusters.md on a Kubernetes of this machine, while pods of an executor and
+#                 of the driver are killed; needs root on Linux (scripts/kubernetes.sh)
 #   --matrix      only the complete matrix: each security with each write path, with and without compression, to both
 #                 brokers, 100 MB each (KAFKALITE_MATRIX_MB), with lost connections, killed leaders and other clients;
 #                 prints a table at its end
@@ -46,7 +48,7 @@
 pytest_options=()
 processes=5
 folder=""
-spark="" python="" yarn="" wing=""
+spark="" python="" yarn="" kubernetes="" wing=""
 matrix=()
 
 # run_module MODULE [ARGUMENT…]: instead of the tests.
@@ -92,6 +94,7 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         --yarn) yarn=yes ;;
+        --kubernetes) kubernetes=yes ;;
         --matrix)
             export KAFKALITE_MATRIX=full KAFKALITE_MATRIX_MB="${KAFKALITE_MATRIX_MB:-100}"
             export KAFKALITE_MATRIX_SOAK_MB="${KAFKALITE_MATRIX_SOAK_MB:-2000}"
@@ -225,6 +228,12 @@ if [ -n "$yarn" ]; then
     ensure_java
     fetch_jars scripts/yarn-ivy.xml "$WORK/yarn"
     KAFKALITE_YARN_JARS="$WORK/yarn" exec "$PYTHON_BIN" -m pytest -n 0 --timeout 3000 tests/spark/test_yarn.py "$@"
+fi
+
+if [ -n "$kubernetes" ]; then
+    ensure_java
+    scripts/kafka.sh fetch
+    exec scripts/kubernetes.sh run "$PYTHON_BIN" -m pytest -n 0 --timeout 3000 tests/spark/test_kubernetes.py "$@"
 fi
 
 # The checks run concurrently with the downloads and the tests, where these leave time, and are printed after them. They

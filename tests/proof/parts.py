@@ -250,8 +250,8 @@ def _of_clusters(test: str, newest: str) -> Iterator[Part]:
     paths = (*_OF_SPARK, "docs/clusters.md", "scripts/yarn-ivy.xml")
     for mode in ("client", "cluster"):
         yield Part("yarn", mode, (page,), (test, "--yarn", "-k", f"[{mode}]"), paths, 8, 3)
-    why = "there is no Kubernetes on the machines that run the parts"
-    yield Part("kubernetes", "", (page,), (), (*_OF_SPARK, "docs/clusters.md"), 20, 2, cannot_run=why)
+    paths = (*_OF_SPARK, *_KAFKA, "docs/clusters.md", "examples/kubernetes", "scripts/kubernetes.sh")
+    yield Part("kubernetes", "", (page,), (test, "--kubernetes"), paths, 20, 2, kafka=newest)
     paths = (*_SINK, *_packages("broker", "consumer", "cli"), "conf", "setup.cfg", "scripts/demo.sh", "scripts/lib.sh")
     yield Part("demo", "", ("README.md#write-a-dataframe",), ("scripts/demo.sh", "--avro"), paths, 2, 2, _NONE)
     paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/soak.sh", "tests/support", *_SPARK_TESTS)

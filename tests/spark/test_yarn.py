@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,11 +11,11 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.conftest import Figure
 from tests.support import cluster_job
 from tests.support.broker_process import BrokerProcess
+from tests.support.killer import Killer
 from tests.support.pages import block
 from tests.support.readback import read_topic
 from tests.support.submission import PAGE, Submission, replaced
@@ -52,52 +51,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process.kill()
 
 
-def executors() -> list[int]:
-    """The processes of Spark's containers."""
-    found = []
+def kill_container() -> bool:
+    """Kill a process of Spark's containers; false if there is none."""
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = command.read_bytes().split(b"\0")
             if words[0].endswith(b"/java") and b"org.apache.spark.executor.YarnCoarseGrainedExecutorBackend" in words:
-                found.append(int(command.parent.name))
-    return found
-
-
-class Killer:
-    """Kills one container as soon as rows of a topic have arrived."""
-
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self.killed = 0
-        self._stopped = threading.Event()
-        self._bootstrap, self._topic = bootstrap_servers, topic
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "killer"})
-        while not self.killed and not self._stopped.wait(0.2):
-            if self._has_rows(consumer) and (running := executors()):
-                os.kill(running[0], signal.SIGKILL)
-                self.killed += 1
-        consumer.close()
-
-    def _has_rows(self, consumer: Consumer) -> bool:
-        partitions = consumer.list_topics(timeout=60).topics.get(self._topic)
-        try:
-            return any(
-                consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=60)[1]
-                for number in (partitions.partitions if partitions else ())
-            )
-        except KafkaException:
-            # Of a topic that is just created.
-            return False
-
-    def __enter__(self) -> Killer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
+                os.kill(int(command.parent.name), signal.SIGKILL)
+                return True
+    return False
 
 
 @pytest.mark.behaviour("Package", "What is written on YARN, in both deploy modes, is exact though a container dies")
@@ -109,7 +71,7 @@ def test_yarn_writes_each_way_exactly(
     arguments = f"orders.py {broker.bootstrap_servers} {mode} {tmp_path / 'job'} {ROWS}"
     commands = replaced(COMMANDS[mode], "orders.py", arguments)
     commands = replaced(commands, "/etc/hadoop/conf", '"$HADOOP_CONF_DIR"')
-    with Killer(broker.bootstrap_servers, f"{mode}-parallel") as killer:
+    with Killer(broker.bootstrap_servers, f"{mode}-parallel", kill_container) as killer:
         submission.submit(job, commands)
     assert killer.killed == 1
     expected = Counter(str(number).encode() for number in range(ROWS))

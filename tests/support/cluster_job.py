@@ -1,5 +1,6 @@
 """A job of Spark that writes the numbers below ROWS in each way, to one topic each: NAME-way. It is one file, for
 clusters that have nothing of the tests. cluster_job.py BOOTSTRAP NAME FOLDER ROWS; FOLDER is for input and checkpoints.
+A job whose driver was killed is submitted again with the same arguments, and writes the rest.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ def main(bootstrap: str, name: str, folder: str, rows: int) -> None:
 
 def _stream(spark: SparkSession, options: dict[str, str], folder: Path, rows: int) -> None:
     source = folder / "source"
-    source.mkdir(parents=True)
-    for number in range(_FILES):
-        lines = "".join(f"{value}\n" for value in range(number, rows, _FILES))
-        (source / f"{number}.txt").write_text(lines)
+    if not source.exists():
+        source.mkdir(parents=True)
+        for number in range(_FILES):
+            lines = "".join(f"{value}\n" for value in range(number, rows, _FILES))
+            (source / f"{number}.txt").write_text(lines)
     lines_read: DataFrame = spark.readStream.option("maxFilesPerTrigger", 1).text(source.as_uri())
     writer = lines_read.writeStream.format("kafkalite").options(**options, deliveryGuarantee="exactly-once")
     writer = writer.option("transactionalIdPrefix", options["topic"])
