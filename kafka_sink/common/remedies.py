@@ -49,7 +49,9 @@ REMEDIES: Final[Mapping[Situation, Mapping[ErrorCode, str]]] = {
             "from the time of the write"
         ),
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another {prefix}compression.type",
-        ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas requires",
+        ErrorCode.NOT_ENOUGH_REPLICAS: (
+            "fewer replicas are in sync than min.insync.replicas requires; start the brokers that have the others"
+        ),
     },
     Situation.IDEMPOTENCE: {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
@@ -60,8 +62,11 @@ REMEDIES: Final[Mapping[Situation, Mapping[ErrorCode, str]]] = {
     Situation.TRANSACTIONAL_ID: {
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE on this transactional id to this principal",
         ErrorCode.INVALID_TRANSACTION_TIMEOUT: _LOWER_TIMEOUT,
-        ErrorCode.PRODUCER_FENCED: "a newer producer with the same id has taken over",
-        ErrorCode.INVALID_REQUEST: "these brokers do not support transactions",
+        ErrorCode.PRODUCER_FENCED: (
+            "a newer producer with the same id has taken over; create this one anew, or give each its own "
+            "{prefix}transactional.id"
+        ),
+        ErrorCode.INVALID_REQUEST: "these brokers do not support transactions; write without {prefix}transactional.id",
         ErrorCode.UNSUPPORTED_VERSION: "transactions need brokers of version 0.11 or newer; upgrade them",
     },
     Situation.SINK: {

@@ -102,6 +102,27 @@ def test_txn_command_follows_the_decision_of_the_sink(
     world.client.close()
 
 
+@pytest.mark.behaviour(
+    "Exactly once: neighbours", "The command line aborts nothing of a batch that its sink is deciding, but the decision"
+)
+def test_txn_abort_ends_a_decision_before_its_transactions(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafkalite = CommandLine(cluster.bootstrap_servers, capsys)
+    topic = f"sink-{os.urandom(4).hex()}"
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    world = World(cluster.bootstrap_servers, topic)
+    plan = world.parallel.plan()
+    written = world.write_task(plan, 0, b"row").transaction
+    world.client.run(world.steps.propose(plan, Progress(1, QUERY, plan.transaction_version, 0, (written,))))
+    said = kafkalite("txn", "abort", written.transactional_id, fails=True)
+    assert f"first abort the transaction of the sink's driver, {plan.driver.transactional_id}" in said
+    said = kafkalite("txn", "abort", "--prefix", f"{plan.sink}.")
+    assert said == f"aborted {plan.driver.transactional_id}\naborted {written.transactional_id}\n"
+    assert world.committed() == []
+    world.client.close()
+
+
 @pytest.mark.parametrize("command", ["delete asked", "delete asked --topic TOPIC", "reset-offsets asked --to-earliest"])
 def test_offsets_stay_until_the_answer_is_yes(
     cluster: EmbeddedCluster, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

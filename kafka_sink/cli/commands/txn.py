@@ -18,7 +18,7 @@ from kafka_sink.cli import options, output
 from kafka_sink.cli.output import CommandGroup
 from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import ErrorCode, error_for
+from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import NO_TIMEOUT_MS, TopicPartition
 from kafka_sink.exactly_once.accepting import Standing, standing
 from kafka_sink.exactly_once.accepting import accept as accept_batch
@@ -26,7 +26,13 @@ from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import ProgressError
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink_driver import SinkDriver
-from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription, sink_of_id
+from kafka_sink.exactly_once.transactions import (
+    Transaction,
+    TransactionDescription,
+    driver_id,
+    is_writer_id,
+    sink_of_id,
+)
 
 _PREPARED_COMMIT = "PrepareCommit"
 _COMMITTED = "CompleteCommit"
@@ -96,7 +102,8 @@ def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connec
     """
     _require_choice(names, prefix)
     with _connect(connection) as client:
-        for described in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
+        # A driver first: its batch cannot be decided any more while the transactions of its tasks are aborted.
+        for described in sorted(_described(client, _chosen(client, names, prefix, ["Ongoing"])), key=_is_of_task):
             name = described.transaction.transactional_id
             if not described.is_ongoing:
                 output.line(f"{name}: {described.state}, nothing to abort")
@@ -297,10 +304,18 @@ def _against_end(client: CoordinatorClient, described: TransactionDescription) -
     """Why the transaction *described* must not be aborted; empty if nothing speaks against it."""
     name = described.transaction.transactional_id
     try:
-        if not described.is_repair and described.transaction not in _decided(client, name):
+        decided = _decided(client, name, require_stable=_is_of_task(described))
+        if not described.is_repair and described.transaction not in decided:
             return ""
     except ProgressError as error:
         return f"{name}: {error}"
+    except ApiError as error:
+        if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            raise
+        return (
+            f"{name} may belong to the batch that its sink is committing now: run the command again, or first abort "
+            f"the transaction of the sink's driver, {driver_id('/'.join(sink_of_id(name) or ()))}"
+        )
     return (
         f"{name} belongs to a batch that its sink has decided to commit, and an abort would lose its rows: start the "
         "sink, which completes the batch, or use 'kafkalite txn commit'."
@@ -330,12 +345,23 @@ def _require_choice(names: Sequence[str], prefix: str | None) -> None:
         raise click.UsageError("Give transactional ids, or --prefix. Run 'kafkalite txn list' to see the existing ids.")
 
 
-def _decided(client: CoordinatorClient, transactional_id: str) -> Collection[Transaction]:
-    """The transactions that the sink of *transactional_id* has decided to commit; empty if the id is not a sink's."""
+def _is_of_task(described: TransactionDescription) -> bool:
+    """Whether it is a transaction of a sink's task, and not that of its driver."""
+    sink = sink_of_id(described.transaction.transactional_id)
+    return sink is not None and is_writer_id("/".join(sink), described.transaction.transactional_id)
+
+
+def _decided(
+    client: CoordinatorClient, transactional_id: str, *, require_stable: bool = False
+) -> Collection[Transaction]:
+    """The transactions that the sink of *transactional_id* has decided to commit; empty if the id is not a sink's.
+
+    :raises ApiError: with *require_stable*, UNSTABLE_OFFSET_COMMIT if it is deciding now.
+    """
     sink = sink_of_id(transactional_id)
     if sink is None:
         return ()
-    progress = client.run(ProgressStore(client, *sink).read(require_stable=False))
+    progress = client.run(ProgressStore(client, *sink).read(require_stable=require_stable, waits=False))
     return () if progress is None else progress.transactions
 
 
