@@ -256,8 +256,11 @@ class RegistryClient:
         causes: dict[str, str] = {}
         is_down = False
         for attempt in range(self._rounds):
-            if attempt and not self._pause(self._backoff.backoff_ms(attempt - 1)):
-                break
+            if attempt:
+                pause_ms = self._backoff.backoff_ms(attempt - 1)
+                if pause_ms >= self._left_ms():
+                    break
+                pause(self._clock, pause_ms)
             for at, server in enumerate(self._servers):
                 # One that does not answer leaves time for the others.
                 share_ms = self._left_ms() // (len(self._servers) - at)
@@ -295,13 +298,6 @@ class RegistryClient:
 
     def _left_ms(self) -> int:
         return end_of(self._limit_ms, self._clock) - self._clock.monotonic_ms()
-
-    def _pause(self, duration_ms: int) -> bool:
-        """Wait before another attempt; False if there is no time for one."""
-        if duration_ms >= self._left_ms():
-            return False
-        pause(self._clock, duration_ms)
-        return True
 
 
 def _tokens(config: RegistryConfig, tls: SslConfig, clock: Clock) -> TokenUser | None:

@@ -118,16 +118,14 @@ class _Derivation:
                     f"column '{inner_path}' has a name that Avro does not allow: only letters, digits and _, and no "
                     "digit first; rename it"
                 )
-            fields.append(self._field(field.name, self._of_field(field, field.name, inside, inner_path)))
+            of_field = self._of_field(field, field.name, inside, inner_path)
+            is_nullable = of_field == "null" or (isinstance(of_field, list) and "null" in of_field)
+            default = {"default": None} if self.has_defaults and is_nullable else {}
+            fields.append({"name": field.name, "type": of_field, **default})
         declared: dict[str, Any] = {"type": "record", "name": name}
         if namespace:
             declared["namespace"] = namespace
         return {**declared, "fields": fields}
-
-    def _field(self, name: str, declared: Any) -> dict[str, Any]:
-        is_nullable = declared == "null" or (isinstance(declared, list) and "null" in declared)
-        default = {"default": None} if self.has_defaults and is_nullable else {}
-        return {"name": name, "type": declared, **default}
 
     def _of_field(self, field: pa.Field, name: str, namespace: str, path: str) -> Any:
         declared = self.type(field.type, name, namespace, path)

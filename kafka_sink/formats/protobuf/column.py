@@ -108,7 +108,9 @@ class _Derivation:
             if struct is None:
                 type_name = ""
             else:
-                own = _type_name(part.name, taken)
+                own = _camel_case(part.name) or "Message"
+                while own in taken:
+                    own += "Message"
                 taken.add(own)
                 type_name = f"{full}.{own}"
                 declared += self.message(own, type_name, struct, inside, f"{indent}  ")
@@ -188,14 +190,6 @@ def _camel_case(field: str) -> str:
 def _entry(field: str) -> str:
     """The name that every compiler gives to the message of a map's entries."""
     return f"{_camel_case(field)}Entry"
-
-
-def _type_name(field: str, taken: set[str]) -> str:
-    """The name of the message of a field: no other name in the same message."""
-    name = _camel_case(field) or "Message"
-    while name in taken:
-        name += "Message"
-    return name
 
 
 def _shown(kind: str, type_name: str) -> str:

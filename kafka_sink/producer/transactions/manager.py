@@ -361,8 +361,12 @@ class TransactionManager:
                 return
             if isinstance(request, AddOffsetsToTxn):
                 self._scope.is_started = True
-                if queued.then is not None:
-                    self._continue(queued.then, result)
+                if queued.then is None:
+                    return
+                if self._machine.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
+                    self._requests.add(QueuedRequest(queued.then, result))
+                else:
+                    result.fail(self.last_error or TransactionAbortableError("the transaction is being aborted"))
                 return
             if isinstance(request, FindCoordinator):
                 self._coordinators.update(value)
@@ -410,13 +414,6 @@ class TransactionManager:
         if is_first and code is ErrorCode.CONCURRENT_TRANSACTIONS:
             return min(_CONCURRENT_TRANSACTIONS_BACKOFF_MS, self._config.retry_backoff_ms)
         return self._config.retry_backoff_ms
-
-    def _continue(self, request: CoordinatorRequest[Any], result: TransactionalResult) -> None:
-        """Queue the second request of a call, unless the state has made it pointless."""
-        if self._machine.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
-            self._requests.add(QueuedRequest(request, result))
-        else:
-            result.fail(self.last_error or TransactionAbortableError("the transaction is being aborted"))
 
     def _initialized(self, identity: ProducerIdAndEpoch) -> None:
         if self.has_fatal_error:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.broker.network import acceptor
-from kafka_sink.broker.network.acceptor import SELECT_TIMEOUT_MS, Acceptor
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.processor import AcceptedConnection
+from kafka_sink.broker.network.socket_server import SELECT_TIMEOUT_MS, Acceptor
 from tests.fakes.clock import FakeClock
 
 
