@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.common.bounded import INT32_MAX
 from kafka_sink.common.config import BOOLEAN, INT, STRING, at_least, between, one_of
 from kafka_sink.common.errors import ConfigError
 
 READ_COMMITTED: Final = "read_committed"
 READ_UNCOMMITTED: Final = "read_uncommitted"
-_INT32_MAX: Final = 2**31 - 1
 
 #: The maximum size of an answer without its batches.
 _ANSWER_OVERHEAD_BYTES: Final = 512
@@ -27,19 +27,17 @@ class ConsumerConfig(ClientConfig):
         "read_committed leaves out aborted transactions and stops before open ones",
         one_of(READ_UNCOMMITTED, READ_COMMITTED),
     )
-    fetch_min_bytes: int = INT(1, "minimum bytes that a broker collects before it answers", between(0, _INT32_MAX))
-    fetch_max_wait_ms: int = INT(
-        500, "longest time that a broker waits for fetch.min.bytes, ms", between(0, _INT32_MAX)
-    )
+    fetch_min_bytes: int = INT(1, "minimum bytes that a broker collects before it answers", between(0, INT32_MAX))
+    fetch_max_wait_ms: int = INT(500, "longest time that a broker waits for fetch.min.bytes, ms", between(0, INT32_MAX))
     fetch_max_bytes: int = INT(
         50 * 1024 * 1024,
         "maximum size of a fetch response, bytes; a larger first batch is returned whole",
-        between(1, _INT32_MAX),
+        between(1, INT32_MAX),
     )
     max_partition_fetch_bytes: int = INT(
         1024 * 1024,
         "maximum size of the data per partition in a fetch response, bytes; a larger first batch is returned whole",
-        between(1, _INT32_MAX),
+        between(1, INT32_MAX),
     )
     max_decompressed_bytes: int = INT(
         256 * 1024 * 1024,

@@ -15,6 +15,7 @@ import click
 from kafka_sink.cli import options, output
 from kafka_sink.cli.values.json_records import to_json_line
 from kafka_sink.cli.values.typed_values import shown
+from kafka_sink.client.blocking.admin import LATEST as LOG_END
 from kafka_sink.client.blocking.admin import AdminClient, AdminConfig
 from kafka_sink.common import config as configuration
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
@@ -22,7 +23,6 @@ from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader, PeekLimits, newest_records
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, FromTime, Start
 from kafka_sink.formats.column_format import FORMATS
-from kafka_sink.ui.documents import topic_documents
 
 
 @click.command()
@@ -125,17 +125,15 @@ def consume(
         return output.EXIT_NOT_SHOWN
     if offset and not printed:
         with AdminClient(connection.bootstrap_servers, configuration.known_to(AdminConfig, config)) as admin:
-            entries = topic_documents(admin, [topic])[0]["partitions"]
+            described = [info for info in admin.describe_topics([topic])[topic].partitions if info.leader]
+            chosen = [info.topic_partition for info in described if not partitions or info.partition in partitions]
+            end_offsets = admin.offsets(chosen, LOG_END, known_only=True)
         # Without this message the topic would appear to be empty.
-        ends = [
-            f"{topic}-{entry['partition']} ends at offset {entry['end_offset']}"
-            for entry in entries
-            if entry["end_offset"] is not None
-            and entry["end_offset"] < offset
-            and (not partitions or entry["partition"] in partitions)
+        too_short = [
+            f"{partition} ends at offset {end}" for partition, end in sorted(end_offsets.items()) if end < offset
         ]
-        if ends:
-            output.error_line(f"no records to read from offset {offset} on: {', '.join(ends)}")
+        if too_short:
+            output.error_line(f"no records to read from offset {offset} on: {', '.join(too_short)}")
     return 0
 
 

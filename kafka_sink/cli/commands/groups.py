@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 import click
 
@@ -57,7 +56,12 @@ def describe(names: tuple[str, ...], as_json: bool, connection: options.Connecti
     if not documents:
         raise click.ClickException(f"{problem}.")
     columns = ("group", "state", "topic", "partition", "offset", "end offset", "lag", "member", "client", "host")
-    output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
+    rows = [
+        (document["group"], document["state"], *map(_shown, entry.values()))
+        for document in documents
+        for entry in document["partitions"] or [dict.fromkeys(range(8))]
+    ]
+    output.show(as_json, documents, columns, rows)
     for document in documents if not as_json else ():
         for sink in document["sinks"]:
             output.line(
@@ -185,11 +189,6 @@ def _chosen_partitions(
         return [TopicPartition(topic_names[0], number) for number in sorted(set(partitions))]
     described = topics.describe_topics(topic_names)
     return [info.topic_partition for topic in described.values() for info in topic.partitions]
-
-
-def _rows(document: dict[str, Any]) -> list[tuple[object, ...]]:
-    entries = document["partitions"] or [dict.fromkeys(range(8))]
-    return [(document["group"], document["state"], *map(_shown, entry.values())) for entry in entries]
 
 
 def _shown(value: object) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -138,7 +137,20 @@ def describe(names: tuple[str, ...], configs: bool, as_json: bool, connection: o
     with _connect(connection) as admin:
         documents = topic_documents(admin, names or admin.list_topics())
     columns = ("topic", "partition", "leader", "replicas", "in sync", "first offset", "end offset")
-    output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
+    rows = [
+        (
+            document["topic"],
+            entry["partition"],
+            _shown(entry["leader"]),
+            ",".join(map(str, entry["replicas"])),
+            ",".join(map(str, entry["isr"])),
+            _shown(entry["first_offset"]),
+            _shown(entry["end_offset"]),
+        )
+        for document in documents
+        for entry in document["partitions"]
+    ]
+    output.show(as_json, documents, columns, rows)
     unknown = [
         f"{document['topic']}-{partition['partition']}"
         for document in documents
@@ -160,21 +172,6 @@ def _show_configs(configs: dict[str, dict[str, ConfigValue]], *, as_json: bool) 
         for name, entry in entries.items()
     ]
     output.show(as_json, documents, ("topic", "setting", "value", "from"), rows)
-
-
-def _rows(document: dict[str, Any]) -> list[tuple[object, ...]]:
-    return [
-        (
-            document["topic"],
-            entry["partition"],
-            _shown(entry["leader"]),
-            ",".join(map(str, entry["replicas"])),
-            ",".join(map(str, entry["isr"])),
-            _shown(entry["first_offset"]),
-            _shown(entry["end_offset"]),
-        )
-        for entry in document["partitions"]
-    ]
 
 
 def _shown(value: int | None) -> str:

@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from kafka_sink.cli.values.json_records import Read, Shown, bytes_from_json, bytes_text
-from kafka_sink.cli.values.value_schemas import KeptSchemas, TypedColumn, given_form, registered
+from kafka_sink.cli.values.value_schemas import KeptSchemas, TypedColumn, registered
 from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
 from kafka_sink.common.text import without_controls
 from kafka_sink.formats.avro.parsing import json_of, linked, parse_schema
@@ -265,7 +265,7 @@ def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:
     """
     if written.form == AVRO:
         _fastavro()
-    schema_id, schema = registered(registry, written, given_form(written))
+    schema_id, schema = registered(registry, written)
     encode = _message_encoder(schema, written.message) if written.form == PROTOBUF else _datum_encoder(schema)
     header = wire_header(schema_id)
 

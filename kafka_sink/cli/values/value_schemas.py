@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import KafkaError, RegistryError, RegistryUnavailableError, SerializationError
-from kafka_sink.formats.column_format import ColumnFormat, format_of
+from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.files import read_schema
 from kafka_sink.formats.schema_text import SchemaText
@@ -43,36 +43,26 @@ class TypedColumn:
     message: str | None = None
 
 
-def registered(registry: RegistryClient, written: TypedColumn, column_format: ColumnFormat | None) -> tuple[int, str]:
-    """The id and the linked text of the schema of *column_format*, which is registered or looked up as the options say;
-    else of the latest one of the subject.
+def registered(registry: RegistryClient, written: TypedColumn) -> tuple[int, str]:
+    """The id and the linked text of the schema in the file, which is registered or looked up as the options say; else
+    of the latest one of the subject.
 
-    :raises FormatError: if the schema is invalid, or cannot be registered.
+    :raises FormatError: if the schema is invalid, or cannot be registered, or a package is missing.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
     """
     strategy = registry.config.key_strategy if written.column == KEY else registry.config.value_strategy
-    kind = written.form.upper()
-    if column_format is None:
+    kind, form, config = written.form.upper(), format_of(written.form), registry.config
+    if written.schema_file is None:
         latest = registry.latest(subject_name(strategy, written.column, written.topic, None), kind)
-        return latest.schema_id, format_of(written.form).linked(latest.schema)
-    form, config = format_of(column_format.name), registry.config
+        return latest.schema_id, form.linked(latest.schema)
+    in_file = read_schema(written.form, [written.schema_file], written.message)
+    # What the rows are does not matter to Avro and Protobuf.
+    column_format = form.given(in_file, pa.null(), written.column, written.message)
     subject = subject_name(strategy, written.column, written.topic, form.record_name(column_format))
     schema, is_registered = form.registered_schema(column_format), config.auto_register
     schema = with_versions(schema, kind, registry, config.reference_subject, is_registered=is_registered)
     ask = registry.register if is_registered else registry.id_of
     return ask(subject, schema, kind), column_format.schema
-
-
-def given_form(written: TypedColumn) -> ColumnFormat | None:
-    """The form by the schema that is given; None if none is.
-
-    :raises FormatError: if it is invalid, or a package is missing.
-    """
-    if written.schema_file is None:
-        return None
-    schema = read_schema(written.form, [written.schema_file], written.message)
-    # What the rows are does not matter to Avro and Protobuf.
-    return format_of(written.form).given(schema, pa.null(), written.column, written.message)
 
 
 T = TypeVar("T")

@@ -165,9 +165,8 @@ def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
             return writers.ItemsWriter(writer_for(avro.items, kind.value_type, f"{path}[]"))
         case Map() if pa.types.is_map(kind) and is_text(kind.key_type):
             key = writers.RequiredWriter(f"{path}{{key}}", writers.BytesWriter(f"{path}{{key}}"))
-            return writers.ItemsWriter(
-                writers.EntriesWriter(key, writer_for(avro.values, kind.item_type, f"{path}{{}}"))
-            )
+            value = writer_for(avro.values, kind.item_type, f"{path}{{}}")
+            return writers.ItemsWriter(writers.RecordWriter((0, 1), (key, value)))
         case Decimal() if pa.types.is_decimal128(kind):
             if kind.scale > avro.scale:
                 raise mismatch(avro, kind, path, f"round it: cast('decimal({avro.precision},{avro.scale})')")

@@ -91,7 +91,8 @@ class OnlyBranchWriter:
 
 @dataclass(frozen=True, slots=True)
 class RecordWriter:
-    """The fields in turn; *columns* are their positions in the struct, None for a field without a column."""
+    """The fields in turn, or key and value of an entry; *columns* are their positions in the struct, None for a field
+    without a column."""
 
     columns: tuple[int | None, ...]
     fields: tuple[PieceWriter, ...]
@@ -116,17 +117,6 @@ class ItemsWriter:
         # An empty array is the number 0 alone, which is its number of items too.
         closing = WordField(0, (counts != 0).astype(np.uint64), 0, 1)
         return [*only_present(varint_fields(counts), absent), *column_pieces(items), closing]
-
-
-@dataclass(frozen=True, slots=True)
-class EntriesWriter:
-    """The entries of a map: its key, which is never null, and its value."""
-
-    key: PieceWriter
-    value: PieceWriter
-
-    def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        return [*self.key.pieces(array.field(0), absent), *self.value.pieces(array.field(1), absent)]
 
 
 def decimal_fields(array: pa.Array) -> list[WordField]:

@@ -283,14 +283,6 @@ class TransactionEpochs:
         returns none."""
         self.is_new_one_needed |= self._coordinator_bumps_epochs and self.version is TransactionVersion.V1
 
-    def transaction_ended(self) -> bool:
-        """Record the end of the transaction; True if the next one requires a new epoch."""
-        if self.settle_version():
-            # Only a new epoch excludes late writes of the last transaction from the next one, whose writes may not be
-            # verified.
-            self.is_new_one_needed = True
-        return self.is_new_one_needed
-
     def settle_version(self) -> bool:
         """Adopt the cluster's transaction version, while no transaction is open; True if it rose to 2."""
         before, self.version = (

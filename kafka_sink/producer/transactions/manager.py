@@ -132,7 +132,7 @@ class TransactionManager:
     @property
     def has_ongoing_transaction(self) -> bool:
         """Whether a transaction is open that this producer has to end."""
-        return self._machine.has_own_transaction
+        return self.is_transactional and self._machine.state in ONGOING and not self._machine.is_guest
 
     @property
     def is_completing(self) -> bool:
@@ -448,7 +448,10 @@ class TransactionManager:
 
     def _complete(self, result: TransactionalResult) -> None:
         self._scope.clear()
-        if self._epochs.transaction_ended():
+        # Only a new epoch excludes late writes of the last transaction from the next one, whose writes may not be
+        # verified.
+        self._epochs.is_new_one_needed |= self._epochs.settle_version()
+        if self._epochs.is_new_one_needed:
             self._machine.transition(State.INITIALIZING)
             self._requests.add(QueuedRequest(self._init_producer_id(self.identity), result))
         else:

@@ -213,11 +213,6 @@ class TransactionStateMachine:
         #: Whether the transaction belongs to another producer.
         self.is_guest = False
 
-    @property
-    def has_own_transaction(self) -> bool:
-        """Whether a transaction is open that this producer has to end."""
-        return self.transactional_id is not None and self.state in ONGOING and not self.is_guest
-
     def transition(self, target: State, error: KafkaError | None = None) -> None:
         """Change to the state *target*, because of *error* if that is an error state.
 

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -87,10 +88,7 @@ def write_in_drivers_transaction(
             )
         )
 
-    def open_shared(kept: TaskProducer | None) -> TaskProducer:
-        return _joined(spec, plan.driver, plan, kept)
-
-    return write_task(batches, spec, open_shared)
+    return write_task(batches, spec, partial(_joined, spec, plan.driver, plan))
 
 
 def _joined(spec: WriteSpec, transaction: Transaction, plan: Plan, kept: TaskProducer | None) -> TaskProducer:
