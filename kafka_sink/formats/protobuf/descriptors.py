@@ -165,18 +165,13 @@ def has_own_set(text: str) -> bool:
     return data is not None and _read_set(data) is not None
 
 
-def imports_of(declared: Any) -> list[str]:
-    """The files that the file *declared* imports and that not everybody has."""
-    return [imported for imported in declared.dependency if not is_well_known(imported)]
-
-
-def file_names(text: str) -> list[str]:
-    """The names of the files of *text* that not everybody has, each after those that it imports.
+def own_files(text: str) -> list[Any]:
+    """The files of *text* that not everybody has, each after those that it imports.
 
     :raises FormatError: if they lack what they import.
     """
     ordered = _in_order({file.name: file for file in descriptors(text).file})
-    return [file.name for file in ordered if not is_well_known(file.name)]
+    return [file for file in ordered if not is_well_known(file.name)]
 
 
 @lru_cache(_KEPT)

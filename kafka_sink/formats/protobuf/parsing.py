@@ -19,11 +19,10 @@ from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.protobuf.descriptors import (
     LINKED,
     descriptors,
-    file_names,
     has_own_set,
-    imports_of,
     is_well_known,
     kind_name,
+    own_files,
     pool_of,
 )
 from kafka_sink.formats.protobuf.schema import Enum, Message, MessageField, Presence, ProtobufSchema
@@ -77,13 +76,12 @@ def registered_text(text: str, message: str | None = None) -> SchemaText:
     if not has_own_set(text):
         return SchemaText(text)
     root, _ = _root(text, message)
-    files = {file.name: file for file in descriptors(text).file}
     schemas: dict[str, SchemaText] = {}
-    # Each file stands in the pool after those that it imports.
-    for name in file_names(text):
-        references = tuple(Reference(path, schemas[path]) for path in imports_of(files[name]))
-        file = _without_defaults(files[name]).SerializeToString()
-        schemas[name] = SchemaText(base64.b64encode(file).decode("ascii"), references)
+    for file in own_files(text):
+        imported = [path for path in file.dependency if not is_well_known(path)]
+        references = tuple(Reference(path, schemas[path]) for path in imported)
+        described = _without_defaults(file).SerializeToString()
+        schemas[file.name] = SchemaText(base64.b64encode(described).decode("ascii"), references)
     return schemas[pool_of(text).FindMessageTypeByName(root).file.name]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_sink.broker.network import acceptor
+from kafka_sink.broker.network import socket_server
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from kafka_sink.broker.network.processor import AcceptedConnection
 from kafka_sink.broker.network.socket_server import SELECT_TIMEOUT_MS, Acceptor
@@ -199,7 +199,7 @@ def test_connections_leave_files_for_logs(
     made.append(bench := Bench())
     served, *rest = [bench.client() for _ in range(3)]
     descriptors = [sock.fileno() for sock in rest]
-    monkeypatch.setattr(acceptor, "is_reserved_for_local", lambda descriptor: descriptor in descriptors)
+    monkeypatch.setattr(socket_server, "is_reserved_for_local", lambda descriptor: descriptor in descriptors)
     bench.acceptor.run_once()
     assert [item.sock for queue in bench.queues for item in queue.got] == [served]
     assert [sock.fileno() for sock in rest] == [-1, -1]
