@@ -49,14 +49,14 @@ _RECENT_MS: Final = 60_000
 @dataclass(slots=True)
 class _Used:
     """The last use of an id: the version and the transaction. *ends* are the offsets behind its rows, in each
-    partition; None until all rows are acknowledged. *over* is the description of *at_ms* once the transaction was found
-    to be committed, in every partition. That stays so, as only this process begins transactions with the id."""
+    partition; None until all rows are acknowledged. *over* is the description, and the clock's ms before it, once the
+    transaction was found to be committed, in every partition. That stays so, as only this process begins transactions
+    with the id."""
 
     version: int
     transaction: Transaction
     ends: Mapping[TopicPartition, int] | None = None
-    over: TransactionDescription | None = None
-    at_ms: int = 0
+    over: tuple[TransactionDescription, int] | None = None
 
 
 class WriterTransactions:
@@ -89,7 +89,7 @@ class WriterTransactions:
             last = used.pop(name, None)
             try:
                 with explained(plan.sink):
-                    transaction = self._next(last, plan) or _request(client, name, plan)
+                    transaction = (last and self._next(last, plan)) or _request(client, name, plan)
             except DisconnectError as error:
                 lost = error
                 continue
@@ -103,23 +103,26 @@ class WriterTransactions:
         """Note that all rows of *transaction* are acknowledged; *ends* are the offsets behind them. Without this, the
         id is not used again."""
         for sinks in self._used.values():
-            if sink in sinks and transaction.transactional_id in sinks[sink]:
+            if transaction.transactional_id in sinks.get(sink, ()):
                 sinks[sink][transaction.transactional_id].ends = ends
 
     def _fresh(self, sink: str) -> str:
         self._numbers += 1
         return writer_id(sink, self._process, self._numbers)
 
-    def _next(self, last: _Used | None, plan: Plan) -> Transaction | None:
+    def _next(self, last: _Used, plan: Plan) -> Transaction | None:
         """The transaction that the end of *last* has begun: in version 2 the end gives the id its next epoch, and a
         producer continues with it as it does after its own commit (KIP-890). None if it must be requested instead."""
-        if plan.transaction_version is not TransactionVersion.V2 or last is None or last.over is None:
+        if plan.transaction_version is not TransactionVersion.V2:
             return None
-        following, before = last.over.transaction, last.transaction
-        is_new = following.producer_id != before.producer_id or following.epoch > before.epoch
-        is_recent = self._clock.monotonic_ms() - last.at_ms <= _RECENT_MS
+        assert last.over is not None
+        description, at_ms = last.over
+        following = description.transaction
+        # A commit in version 1 has begun no epoch.
+        is_new = following.epoch > last.transaction.epoch
+        is_recent = self._clock.monotonic_ms() - at_ms <= _RECENT_MS
         is_usable = is_new and is_recent and not following.is_reserved
-        return following if is_usable and last.over.timeout_ms == plan.tasks_timeout_ms else None
+        return following if is_usable and description.timeout_ms == plan.tasks_timeout_ms else None
 
     def _free(self, client: CoordinatorClient, plan: Plan, used: dict[str, _Used]) -> str | None:
         """An id that was last used for a version before the one whose transactions are in the progress: no driver will
@@ -146,7 +149,7 @@ class WriterTransactions:
         ends: dict[TopicPartition, int] = {}
         for name in names:
             for partition, end in (used[name].ends or {}).items():
-                ends[partition] = max(end, ends.get(partition, 0))
+                ends[partition] = max(end, ends.get(partition, end))
         now_ms = self._clock.monotonic_ms()
         try:
             described, opened = client.together(client.describe(names), client.leaders.open_before(ends))
@@ -166,13 +169,11 @@ class WriterTransactions:
             description, last = described.get(name), used[name]
             if description is not None and not description.is_over:
                 continue
-            is_committed = description is not None and description.is_commit_of(
-                last.transaction, plan.transaction_version
-            )
-            if description is None or not is_committed or last.ends is None or last.transaction.producer_id in open_ids:
-                del used[name]
+            is_acknowledged = last.ends is not None and last.transaction.producer_id not in open_ids
+            if is_acknowledged and description and description.is_commit_of(last.transaction, plan.transaction_version):
+                last.over = description, now_ms
             else:
-                last.over, last.at_ms = description, now_ms
+                del used[name]
 
 
 def may_write(attempt_number: int) -> bool:

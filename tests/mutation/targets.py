@@ -83,6 +83,5 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("bounded", "without the element _"): "a type",
     ("situation", "element LogTransaction"): "a type",
     ("situation", "element TopicPartition"): "a type",
-    ("writers", "Gt -> GtE"): "the end of a commit in version 2 has given the id a later epoch",
     ("situation", ": 0 -> 1"): "the time-out before the fence, and the partitions before a look, which nothing reads",
 }

@@ -13,8 +13,8 @@ from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, Kafka
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import writing
 from kafka_sink.exactly_once.model import Plan, Progress
-from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription
-from kafka_sink.exactly_once.writing import WriterTransactions
+from kafka_sink.exactly_once.transactions import RESERVED_EPOCHS, Transaction, TransactionDescription
+from kafka_sink.exactly_once.writing import WriterTransactions, may_write
 from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate
 
@@ -72,6 +72,8 @@ class Coordinators(ImmediateClient):
 
     @immediate
     def init_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool, repeat_lost: bool) -> Transaction:
+        # A request that is repeated after a lost answer could abort a transaction that has begun.
+        assert not repeat_lost
         self.initialized.append(name)
         return Transaction(name, 1, 0)
 
@@ -235,6 +237,7 @@ def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
         (TransactionVersion.V2, "CompleteCommit", 1, 1, 20_000, 0, True),
         (TransactionVersion.V1, "CompleteCommit", 1, 0, 20_000, 0, False),
         (TransactionVersion.V2, "CompleteCommit", 1, 1, 30_000, 0, False),
+        (TransactionVersion.V2, "CompleteCommit", 1, 1, 20_000, 60_000, True),
         (TransactionVersion.V2, "CompleteCommit", 1, 1, 20_000, 60_001, False),
     ],
 )
@@ -262,6 +265,62 @@ def test_transaction_continues_from_the_epoch_the_last_end_began(
     if goes_on:
         assert last == coordinators.after[last.transactional_id]
     assert coordinators.initialized == ([] if goes_on else [last.transactional_id])
+
+
+@pytest.mark.parametrize("later", TransactionVersion)
+@pytest.mark.parametrize("earlier", TransactionVersion)
+def test_epoch_continues_only_within_version_2(earlier: TransactionVersion, later: TransactionVersion) -> None:
+    """The brokers' version may change between two tasks of a batch that share one description."""
+    ids, coordinators = WriterTransactions(FakeClock()), Coordinators("CompleteCommit")
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), earlier, 20_000, 0, DECIDED, 1)
+    for name in [written(ids, coordinators, replace(plan, progress=None), 1).transactional_id for _ in range(2)]:
+        coordinators.after[name] = Transaction(name, 1, int(earlier is TransactionVersion.V2))
+    ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
+    coordinators.initialized.clear()
+    ids.begin(coordinators, replace(plan, transaction_version=later), 3)  # type: ignore[arg-type]
+    goes_on = earlier is later is TransactionVersion.V2
+    assert len(coordinators.initialized) == (not goes_on)
+
+
+def test_ids_of_a_process_are_numbered_from_one() -> None:
+    ids, coordinators = WriterTransactions(), Coordinators(None)
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
+    begun = [ids.begin(coordinators, plan, 1) for _ in range(3)]  # type: ignore[arg-type]
+    assert [txn.transactional_id.rpartition(".")[2] for txn in begun] == ["1", "2", "3"]
+
+
+def test_one_description_is_of_at_most_twenty_ids() -> None:
+    ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
+    names = [written(ids, coordinators, plan, 1).transactional_id for _ in range(25)]
+    ids.begin(coordinators, replace(plan, progress=DECIDED), 3)  # type: ignore[arg-type]
+    assert coordinators.asked == [names[:20]]
+
+
+def test_id_is_not_reused_after_a_decision_without_transactions() -> None:
+    ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
+    decided = replace(DECIDED, transactions=())
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, decided, 1)
+    used = written(ids, coordinators, plan, 1)
+    assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
+    assert coordinators.asked == []
+
+
+def test_id_asks_for_each_reserved_epoch_and_no_more() -> None:
+    @immediate
+    def init(name: str, timeout_ms: int, *, two_phase: bool, repeat_lost: bool) -> Transaction:
+        coordinators.initialized.append(name)
+        return Transaction(name, 1, LAST_PRODUCER_EPOCH)
+
+    ids, coordinators = WriterTransactions(), Coordinators(None)
+    coordinators.init_producer_id = init  # type: ignore[method-assign]
+    plan = Plan("s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
+    ids.begin(coordinators, plan, 1)  # type: ignore[arg-type]
+    assert len(coordinators.initialized) == RESERVED_EPOCHS + 1
+
+
+def test_only_the_first_attempt_of_a_task_may_write() -> None:
+    assert [may_write(number) for number in range(3)] == [True, False, False]
 
 
 @pytest.mark.behaviour(
