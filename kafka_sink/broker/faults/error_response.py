@@ -99,7 +99,12 @@ def _partner(field: StructField, request: type[Struct], version: int) -> Pair | 
         return None
     identity = identities(element, version)
     if not identity:
-        return _in_order(field.name, element, request, version)
+        arrays = [
+            (candidate.name, inner)
+            for candidate in fields_of(request, version)
+            if (inner := _element(candidate)) is not None
+        ]
+        return Pair(field.name, arrays[0][0], element, arrays[0][1], "") if len(arrays) == 1 else None
     best: tuple[int, Pair | None] = (0, None)
     for candidate in fields_of(request, version):
         if not isinstance(candidate.type, Array):
@@ -110,15 +115,6 @@ def _partner(field: StructField, request: type[Struct], version: int) -> Pair | 
         if shared > best[0]:
             best = shared, Pair(field.name, candidate.name, element, inner, plain)
     return best[1]
-
-
-def _in_order(answer: str, element: type[Struct], request: type[Struct], version: int) -> Pair | None:
-    arrays = [
-        (candidate.name, inner)
-        for candidate in fields_of(request, version)
-        if (inner := _element(candidate)) is not None
-    ]
-    return Pair(answer, arrays[0][0], element, arrays[0][1], "") if len(arrays) == 1 else None
 
 
 def _element(field: StructField) -> type[Struct] | None:

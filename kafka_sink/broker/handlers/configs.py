@@ -234,8 +234,10 @@ def _change(context: BrokerContext, resource: m.IncrementalAlterConfigsResource)
         changed = dict(configs)
         for config in resource.configs:
             if config.config_operation in (_APPEND, _SUBTRACT):
-                parts = _list_parts(context, resource, config.name, configs)
-                changed[config.name] = ",".join(_changed_list(parts, config))
+                parts, named = _list_parts(context, resource, config.name, configs), non_null(config.name, config.value)
+                others = [part for part in parts if part not in named.split(",")]
+                added = [part for part in named.split(",") if part not in parts]
+                changed[config.name] = ",".join(parts + added if config.config_operation == _APPEND else others)
             else:
                 _change_one(changed, config)
         return changed
@@ -255,13 +257,6 @@ def _list_parts(
         text = f"{name} is not a list, so nothing can be appended to it or subtracted from it"
         raise ApiError(text, ErrorCode.INVALID_CONFIG)
     return [part for part in (values[name] or "").split(",") if part]
-
-
-def _changed_list(parts: list[str], config: m.IncrementalAlterableConfig) -> list[str]:
-    given_parts = non_null(config.name, config.value).split(",")
-    if config.config_operation == _SUBTRACT:
-        return [part for part in parts if part not in given_parts]
-    return parts + [part for part in given_parts if part not in parts]
 
 
 def _change_one(configs: dict[str, str], config: m.IncrementalAlterableConfig) -> None:

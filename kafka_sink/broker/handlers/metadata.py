@@ -144,17 +144,15 @@ def _by_id(request: ApiRequest[md.MetadataRequest], topic_id: UUID) -> md.Metada
 
 def _describe(context: BrokerContext, topic: TopicState) -> md.MetadataResponseTopic:
     running = frozenset(context.cluster.nodes)
-    return md.MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[_describe_partition(index, partition, running) for index, partition in enumerate(topic.partitions)],
-    )
-
-
-def _describe_partition(index: int, partition: PartitionState, running: frozenset[int]) -> md.MetadataResponsePartition:
-    leaderless = partition.leader == NO_LEADER
-    code = ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE
-    return md.MetadataResponsePartition(error_code=code, partition_index=index, **_replicas(partition, running))
+    partitions = [
+        md.MetadataResponsePartition(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+            partition_index=index,
+            **_replicas(partition, running),
+        )
+        for index, partition in enumerate(topic.partitions)
+    ]
+    return md.MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 #: Kafka's default of max.request.partition.size.limit.

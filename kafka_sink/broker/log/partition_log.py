@@ -145,7 +145,9 @@ class PartitionLog:
             self._write(batch, header, base_offset, leader_epoch)
             self._producers.update(header, base_offset, wall_ms)
             if self._producers.first_unstable_offset is not None:
-                self._note_open_transaction(header, base_offset, before)
+                state = self._producers.states.get(header.producer_id)
+                if state is not None and state.transaction_first_offset == base_offset:
+                    self._appended_before[base_offset] = before
             self._flush_if_due(header.record_count)
             timestamp = wall_ms if self._config.log_append_time else NO_TIMESTAMP
             return AppendInfo(base_offset, timestamp, self._segments.start_offset)
@@ -156,11 +158,6 @@ class PartitionLog:
         if not self._producers.is_verified(guard):
             text = f"the batch of producer {header.producer_id} is not part of an ongoing transaction"
             raise ApiError(text, ErrorCode.INVALID_TXN_STATE)
-
-    def _note_open_transaction(self, header: BatchHeader, base_offset: int, appended_before: int) -> None:
-        state = self._producers.states.get(header.producer_id)
-        if state is not None and state.transaction_first_offset == base_offset:
-            self._appended_before[base_offset] = appended_before
 
     def append_marker(
         self,
@@ -237,16 +234,13 @@ class PartitionLog:
             active.append(header, base_offset, leader_epoch, (placed, batch[MAGIC_AT : header.size_in_bytes]))
         except OSError as error:
             self._log.error("append failed: %s", error)
-            self._cut_torn_write(active, size)
+            try:
+                active.file.truncate(size)
+            except OSError as torn:
+                # Later batches would follow an incomplete batch, where readers cannot reach them.
+                self._failure = ApiError(f"a torn write could not be undone: {torn}", ErrorCode.KAFKA_STORAGE_ERROR)
             raise ApiError(f"append failed: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
         self._appended_bytes += header.size_in_bytes
-
-    def _cut_torn_write(self, active: Segment, size: int) -> None:
-        try:
-            active.file.truncate(size)
-        except OSError as error:
-            # Later batches would follow an incomplete batch, where readers cannot reach them.
-            self._failure = ApiError(f"a torn write could not be undone: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _flush_if_due(self, messages: int) -> None:
         self._unflushed_messages += messages

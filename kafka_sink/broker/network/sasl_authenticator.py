@@ -161,7 +161,10 @@ class SaslServerAuthenticator:
             return
         header, offset = decode_request_header(received.payload)
         if header.api_key is ApiKey.API_VERSIONS and self._state is _State.HANDSHAKE:
-            self._tell_versions(header, received.payload, offset)
+            asked = m.ApiVersionsRequest()
+            if header.api_version in api(header.api_key).versions:
+                asked = _body(m.ApiVersionsRequest, header, received.payload, offset)
+            self._respond(header, *self._answer_versions(asked, header.api_version))
         elif header.api_key is ApiKey.SASL_HANDSHAKE and self._state is _State.HANDSHAKE:
             self._shake_hands(header, _body(m.SaslHandshakeRequest, header, received.payload, offset))
         elif header.api_key is ApiKey.SASL_AUTHENTICATE and self._state is _State.TOKENS:
@@ -174,12 +177,6 @@ class SaslServerAuthenticator:
     def _respond(self, header: RequestHeader, body: Struct, version: int | None = None) -> None:
         version = header.api_version if version is None else version
         self._slot.put(NetworkSend("", encode_response(header.api_key, version, header.correlation_id, body)))
-
-    def _tell_versions(self, header: RequestHeader, payload: memoryview, offset: int) -> None:
-        is_known = header.api_version in api(header.api_key).versions
-        request = _body(m.ApiVersionsRequest, header, payload, offset) if is_known else m.ApiVersionsRequest()
-        response, version = self._answer_versions(request, header.api_version)
-        self._respond(header, response, version)
 
     def _shake_hands(self, header: RequestHeader, body: m.SaslHandshakeRequest) -> None:
         mechanisms = sorted(self._exchanges)

@@ -51,7 +51,11 @@ def _avro_datum(value: Any, kind: AvroType, path: str) -> Any:
     if isinstance(kind, Union):
         return _of_union(value, kind, path)
     if isinstance(kind, Record) and isinstance(value, dict):
-        return _of_record(value, kind, path)
+        types = {field.name: field.type for field in kind.fields}
+        for name in value:
+            if name not in types:
+                raise SerializationError(f"field {path}.{name}: the schema has no such field in its {kind}")
+        return {name: _avro_datum(item, types[name], f"{path}.{name}") for name, item in value.items()}
     if isinstance(kind, Array) and isinstance(value, list):
         return [_avro_datum(item, kind.items, f"{path}[]") for item in value]
     if isinstance(kind, Map) and isinstance(value, dict):
@@ -100,14 +104,6 @@ def _of_union(value: Any, kind: Union, path: str) -> Any:
         except SerializationError as error:
             problem = problem or error
     raise problem or SerializationError(f"field {path}: has a value, and the schema only allows null")
-
-
-def _of_record(value: dict[str, Any], kind: Record, path: str) -> dict[str, Any]:
-    types = {field.name: field.type for field in kind.fields}
-    for name in value:
-        if name not in types:
-            raise SerializationError(f"field {path}.{name}: the schema has no such field in its {kind}")
-    return {name: _avro_datum(item, types[name], f"{path}.{name}") for name, item in value.items()}
 
 
 #: The JSON of a payload, piece by piece: who needs only its beginning takes no more.

@@ -100,7 +100,11 @@ class KeptSchemas(Generic[T]):
         with self._lock:
             if schema_id not in self._kept:
                 self._check_refused(schema_id)
-                self._keep(schema_id, *self._make(schema_id))
+                characters, value = self._make(schema_id)
+                self._kept[schema_id] = characters + _ENTRY_CHARACTERS, value
+                self._characters += characters + _ENTRY_CHARACTERS
+                while self._characters > _MOST_CHARACTERS and len(self._kept) > 1:
+                    self._characters -= self._kept.pop(next(iter(self._kept)))[0]
             return self._kept[schema_id][1]
 
     def _check_refused(self, schema_id: int) -> None:
@@ -128,9 +132,3 @@ class KeptSchemas(Generic[T]):
         reason = f"{what}: {error!s:.{_SHOWN}}"
         self._refused[schema_id] = now_ms + _PAUSE_MS, reason
         return SerializationError(reason)
-
-    def _keep(self, schema_id: int, characters: int, value: T) -> None:
-        self._kept[schema_id] = characters + _ENTRY_CHARACTERS, value
-        self._characters += characters + _ENTRY_CHARACTERS
-        while self._characters > _MOST_CHARACTERS and len(self._kept) > 1:
-            self._characters -= self._kept.pop(next(iter(self._kept)))[0]

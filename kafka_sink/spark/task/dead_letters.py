@@ -128,13 +128,6 @@ class DeadLetters:
             contents[name] = pa.array(values, pa.large_binary())
 
 
-def first_message(letters: pa.RecordBatch) -> str:
-    """The error text of the first of *letters*."""
-    headers = {header["key"]: header["value"] for header in letters.column("headers")[0].as_py()}
-    text: bytes = headers[f"{PREFIX}message"]
-    return text.decode()
-
-
 def _origin(once: ExactlyOnce | None) -> list[tuple[str, str]]:
     """The headers that all dead letters of a task have."""
     context = TaskContext.get()

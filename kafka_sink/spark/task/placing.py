@@ -28,7 +28,7 @@ from kafka_sink.producer.staging.column_staging import checked_sizes
 from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.spark.errors import of_task
-from kafka_sink.spark.task.dead_letters import DeadLetters, first_message
+from kafka_sink.spark.task.dead_letters import PREFIX, DeadLetters
 from kafka_sink.spark.task.task_rows import BadRows, Payloads, TaskRows, TopicChunk, topic_chunks
 from kafka_sink.spark.write_spec import DEAD_LETTER, FAIL, KIND, WriteSpec
 
@@ -210,6 +210,7 @@ def take_placed(
         stream = contents.slice(row, 1).cast(pa.binary())[0].as_buffer()
         for letters in pa.ipc.open_stream(stream):
             sent += int(letters.num_rows)
-            bad.note(letters.num_rows, first_message(letters))
+            headers = {header["key"]: header["value"] for header in letters.column("headers")[0].as_py()}
+            bad.note(letters.num_rows, headers[f"{PREFIX}message"].decode())
             send(letters, np.full(letters.num_rows, partitions[row], np.int32))
     return rows.without(np.flatnonzero(kinds).tolist()), batch.num_rows - len(dead) + sent
