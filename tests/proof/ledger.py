@@ -127,8 +127,6 @@ class Ledger:
 
     def standing(self, part: Part, sources: Sources) -> Standing:
         record = self.get(part)
-        if part.cannot_run:
-            return Standing.CANNOT_RUN
         if record is None:
             return Standing.UNPROVEN
         if record.trees != sources.tree_of(part.paths) or record.command != " ".join(part.command):
@@ -140,8 +138,8 @@ class Ledger:
     def why(self, part: Part) -> str:
         """The reason why *part* is red, or cannot run."""
         record = self.get(part)
-        if part.cannot_run or record is None:
-            return part.cannot_run
+        if record is None:
+            return ""
         return record.reason or "; ".join(
             f"failed once, without a cause: {test}" for test, cause in record.failed_once.items() if not cause
         )

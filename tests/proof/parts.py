@@ -51,8 +51,7 @@ _OF_ALL: Final = (
 class Part:
     """*proves* are the sections of pages with the promises, as ``page#heading``. *minutes* is an estimate. The *risk*
     is from 1 (what may lose or repeat rows, and what is most often broken) to 4. *counts* matches lines of the output,
-    from their beginning. *kafka* is its version, if the part runs on one. Where *cannot_run* has a reason, no machine
-    of ours can run it yet.
+    from their beginning. *kafka* is its version, if the part runs on one.
     """
 
     group: str
@@ -64,7 +63,6 @@ class Part:
     risk: int
     counts: str = PYTEST
     kafka: str = ""
-    cannot_run: str = ""
 
     @property
     def name(self) -> str:

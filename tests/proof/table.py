@@ -51,8 +51,7 @@ def _cell(parts: Sequence[Part], ledger: Ledger) -> Iterator[str]:
         yield f"{len(passed)} passed, {_dates(passed)}{': ' if said else ''}{said}"
     yield from (f"**{record.part} failed**" for record in records if record.outcome == "failed")
     yield from (f"{record.part} not run: {record.reason}" for record in records if record.outcome == "cannot run")
-    yield from (f"not run: {part.cannot_run}" for part in parts if part.cannot_run)
-    missing = [part for part in parts if ledger.get(part) is None and not part.cannot_run]
+    missing = [part for part in parts if ledger.get(part) is None]
     if missing:
         yield f"{len(missing)} not run yet" if passed else "not run yet"
 
