@@ -79,7 +79,10 @@ LEFT: Final = (
         ("test_partly_timed_out", "test_wholly_timed_out", "test_transactions_timed_out"),
     ),
     Left(
-        "kafka", "compat/test_java_clients_on_broker.py", "JVMs of its own", ("test_a_group_of_verifiable_consumers",)
+        "kafka",
+        "compat/test_java_clients_on_broker.py",
+        "JVMs of its own",
+        ("test_a_group_of_verifiable_consumers", "test_console_clients_and_offsets"),
     ),
     Left("kafka", "compat/test_meanwhile_on_kafka.py", "the same on a real Kafka"),
     Left("kafka", "compat/test_oauth_on_kafka.py", _OWN_KAFKA),
@@ -107,11 +110,23 @@ LEFT: Final = (
         _OTHER_CASES,
         (f"{_CELL}[kafka-",),
         (
-            f"{_CELL}[kafka-OAUTHBEARER-df.write",
             f"{_CELL}[kafka-SASL_PLAINTEXT-exactly_once_parallel",
             f"{_CELL}[kafka-SSL-exactly_once_atomic",
             f"{_CELL}[kafka-SSL-writeStream",
             f"{_CELL}[kafka-mTLS-send_columns",
+        ),
+    ),
+    Left(
+        "spark",
+        "spark/test_error_rows.py",
+        _OTHER_CASES,
+        tuple(
+            f"test_row_is_raised_as_the_page_says[{error}-by_stream"
+            for error in (
+                *("ApiError", "BrokersUnreachableError", "FormatError", "InvalidRecordError", "InvalidTimestampError"),
+                *("InvalidTopicError", "RegistryUnavailableError", "RowPartitionError", "RowTooLargeError"),
+                *("RowWithoutKeyError", "SchemaError", "UnknownTopicOrPartitionError"),
+            )
         ),
     ),
     Left("spark", "spark/test_format_cause.py", _OWN_SPARK),
@@ -121,7 +136,7 @@ LEFT: Final = (
         _OWN_SPARK,
         ("test_register_spares_what_a_first_write_waits_for", "test_sessions_of_a_process_write"),
     ),
-    Left("spark", "spark/test_jobs.py", _OWN_SPARK, ("test_ctrl_c_ends_foreach_batch",)),
+    Left("spark", "spark/test_jobs.py", _OWN_SPARK, ("test_ctrl_c_ends_foreach_batch", "test_sigterm_ends_after")),
     Left("spark", "spark/test_secrets.py", _OWN_SPARK),
     Left("spark", "spark/test_stop_of_programs.py", _OWN_SPARK),
     Left(
