@@ -106,7 +106,6 @@ def message_bytes(touched: int) -> int:
     own = Transaction(writer_id(f"{SINK}/{TOPIC}", bytes(PROCESS_BYTES), 1), 1_000_001, 40)
     outcome = TaskOutcome(
         task_partition=1,
-        attempt=0,
         rows_in=10 * touched,
         rows_acked=10 * touched,
         record_bytes=1000 * touched,

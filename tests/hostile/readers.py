@@ -538,7 +538,7 @@ _TASK_ERRORS: Final = (
 
 def _outcomes() -> Iterable[bytes]:
     written = OpenTransaction(_LISTED.transactions[0], frozenset({TopicPartition("t", 0)}))
-    yield TaskOutcome(task_partition=3, attempt=1, transaction=TaskTransaction(open=written)).to_json().encode()
+    yield TaskOutcome(task_partition=3, transaction=TaskTransaction(open=written)).to_json().encode()
     yield TaskOutcome(failure=SinkWriteError("no", topic="t", partition=1)).to_json().encode()
 
 

@@ -53,7 +53,6 @@ class TaskOutcome(WriterCommitMessage):
     """
 
     task_partition: int = 0
-    attempt: int = 0
     rows_in: int = 0
     rows_acked: int = 0
     record_bytes: int = 0

@@ -319,7 +319,6 @@ class _TaskAttempt:
         batches_before, bytes_before = self._sent_before
         return TaskOutcome(
             task_partition=self._task_partition,
-            attempt=self._number,
             rows_in=self._rows_in,
             rows_acked=self._tracker.rows_acked,
             record_bytes=self._tracker.record_bytes,

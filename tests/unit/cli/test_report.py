@@ -18,7 +18,7 @@ from kafka_sink.spark.task.task_outcome import TaskOutcome
 
 def line(bad_rows: int = 0, **more: Any) -> str:
     more.setdefault("timestamp_ms", 1_700_000_000_000 + more.get("batch", 0) * 2_000)
-    commit = TaskOutcome(0, 0, 1000 + bad_rows, 1000, 1, 1, 1, 250, {}, {3: 980, 40: 20}, bad_rows=bad_rows)
+    commit = TaskOutcome(0, 1000 + bad_rows, 1000, 1, 1, 1, 250, {}, {3: 980, 40: 20}, bad_rows=bad_rows)
     return json.dumps({**json.loads(WriteSummary(outcomes=[commit]).to_json(0)), **more})
 
 

@@ -96,7 +96,7 @@ def test_topic_that_brokers_create_is_no_mistake() -> None:
 
 def test_unreachable_brokers_are_waited_for_once() -> None:
     spec = producer_spec({"bootstrap.servers": f"127.0.0.1:{free_ports()}", "max.block.ms": "200"})
-    with pytest.raises(BrokersUnreachableError, match=r"200 ms: .*refused \(kafka\.max\.block\.ms\); check") as found:
+    with pytest.raises(BrokersUnreachableError, match=r"\d+ ms: .*refused \(kafka\.max\.block\.ms\); check") as found:
         limits_of(spec, TOPIC)
     assert found.value.option == "kafka.max.block.ms"
 
