@@ -246,7 +246,7 @@ def checkout(tmp_path: Path) -> Path:
 def prove(clone: Path, outcome: str = "passed") -> None:
     """Commit a record of each part, of which the last has this *outcome*."""
     sources, ledger = Sources(clone), Ledger(clone / RECORDS)
-    for part in (part for part in PARTS if not part.cannot_run):
+    for part in PARTS:
         found = outcome if part is PARTS[-1] else "passed"
         trees = sources.tree_of(part.paths)
         ledger.add(Record(part.name, found, " ".join(part.command), trees, sources.commit, f"{DATE}T00:00Z", 1), PARTS)
