@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -38,10 +38,10 @@ def test_no_behaviour_was_lost(found: dict[Behaviour, list[str]]) -> None:
 
 def test_no_name_of_a_test_is_longer_than_60_characters() -> None:
     too_long = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {len(node.name)} characters"
+        f"{path.relative_to(ROOT)}: {name} has {len(name)} characters"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > LONGEST_NAME
+        for name in re.findall(r"^ *def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if len(name) > LONGEST_NAME
     ]
     assert too_long == []
 

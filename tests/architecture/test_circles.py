@@ -24,6 +24,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
 def imports(*, of_types: bool) -> Graph:
     """Module → the modules that it imports anywhere; with *of_types* also those that only type checkers read."""
     graph: dict[str, set[str]] = {}
