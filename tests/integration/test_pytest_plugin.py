@@ -209,7 +209,7 @@ PROJECTS = {
         )
         for shared in ("true", "false")
     },
-    "page": Project(on_the_page(), FIRST, ("-n2", "--dist=loadfile")),
+    "page": Project(on_the_page(), FIRST, ("-n2", "--dist=loadfile") if LONG else ()),
     "page with users": Project(on_the_page("alter_user"), OF_USERS),
     **({"page with Spark": Project(on_the_page("pyspark"))} if LONG else {}),
 }
