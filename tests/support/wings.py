@@ -13,6 +13,7 @@ import configparser
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ _STATEMENT: Final = re.compile(r"^(?=@|def |class )", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^def (\w+)", re.MULTILINE)
 
 
+@cache
 def wings(root: Path = ROOT) -> Mapping[str, tuple[str, ...]]:
     """The packages of each wing, as the import contract of setup.cfg has them."""
     contracts = configparser.ConfigParser()

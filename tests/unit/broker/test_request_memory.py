@@ -16,6 +16,7 @@ from kafka_sink.protocol import codec
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_body, decode_request_header
 from kafka_sink.protocol.registry import api
+from kafka_sink.protocol.schema import StructField
 from tests.fakes.broker_node import BrokerNode
 from tests.support.request_items import arrays, frame_of
 
@@ -25,18 +26,22 @@ MANY = 250
 BESIDES = 64_000
 
 
-def frames() -> Iterator[Any]:
+def asked() -> Iterator[Any]:
     for key, field in arrays():
         with contextlib.suppress(ValueError):
-            yield pytest.param(frame_of(key, field, list(range(MANY))), id=f"{key.name} {field.name}")
+            frame_of(key, field, [0])
+            yield pytest.param(key, field, id=f"{key.name} {field.name}")
 
 
-FRAMES = list(frames())
+ASKED = list(asked())
 
 
 @pytest.mark.behaviour("Faults: hostile clients", "A request takes 8 times its size of memory at most, or 64 MiB")
-@pytest.mark.parametrize("frame", FRAMES)
-def test_a_request_takes_no_more_than_is_estimated(frame: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("key", "field"), ASKED)
+def test_a_request_takes_no_more_than_is_estimated(
+    key: ApiKey, field: StructField, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = frame_of(key, field, list(range(MANY)))
     # What topics take of memory that a request creates is another thing, and has a limit of its own.
     node = BrokerNode(auto_create_topics_enable=False)
     node.cluster.create_topic("t", 1)
@@ -57,7 +62,7 @@ def test_a_request_takes_no_more_than_is_estimated(frame: bytes, monkeypatch: py
 
 
 def test_most_arrays_of_requests_are_tried() -> None:
-    assert len(FRAMES) > 40
+    assert len(ASKED) > 40
 
 
 def test_a_connection_that_asks_for_too_much_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
