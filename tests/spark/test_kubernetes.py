@@ -34,7 +34,7 @@ ROWS = 40_000
 COMMAND = block(PAGE, "k8s://")
 NAMESPACE = "orders"
 IMAGE = "registry.example/orders:1"
-JOB_S = 900.0
+JOB_S = 1500.0
 #: The folder for input and checkpoints in all pods.
 DATA = "/data"
 #: The listener of the pods. The ports are free in a network namespace.

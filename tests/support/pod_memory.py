@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.support.kubernetes_cluster import CGROUP
+from tests.support.kubernetes_cluster import POD_CGROUPS
 
-_PODS: Final = Path("/sys/fs/cgroup/memory") / CGROUP / "kubepods"
 _PERIOD_S: Final = 0.3
 
 
@@ -34,7 +33,7 @@ class PodMemory:
 
     def _watch(self) -> None:
         while not self._stopped.wait(_PERIOD_S):
-            for folder in _PODS.glob("*/pod*"):
+            for folder in POD_CGROUPS.glob("*/pod*"):
                 # A pod may end in between.
                 with suppress(OSError):
                     self._read(folder, self.pods.setdefault(folder.name.removeprefix("pod"), Memory()))
