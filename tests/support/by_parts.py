@@ -1,5 +1,5 @@
 """Tests that the normal run leaves to parts of the proof (``tests/proof/parts.py``): what only a real Kafka, a Spark of
-its own, a whole world or many cases can show, and takes long for it.
+its own or many cases can show, and takes long for it.
 
 ``scripts/test.sh --long`` runs all of them. ``python -m tests.support.by_parts`` prints the table of tests/README.md.
 """
@@ -23,7 +23,6 @@ _COMMANDS: Final = {
     "kafka": "scripts/test.sh --kafka V",
     "matrix": "scripts/test.sh --matrix",
     "spark": "scripts/test.sh --spark V",
-    "exploration": "python -m tests.exploration.explore",
     "long": "scripts/test.sh --long",
 }
 #: The groups of parts that this run belongs to.
@@ -61,11 +60,9 @@ _OWN_KAFKA: Final = "a Kafka with listeners or options of its own"
 _THREE: Final = "a Kafka of three nodes"
 _WAITS: Final = "waits for time-outs of a Kafka"
 _OWN_SPARK: Final = "a Spark of its own"
-_WORLD: Final = "a whole world"
 _OTHER_CASES: Final = "more cases of a test"
 
 _CELL: Final = "test_matrix_cell_stores_every_byte_once"
-_UNBROKEN: Final = "test_no_interleaving_breaks_a_promise"
 _BROKEN: Final = "test_exploration_notices_every_broken_rule"
 
 LEFT: Final = (
@@ -158,22 +155,6 @@ LEFT: Final = (
         (
             "test_old_checkpoint_that_would_lose_rows_is_refused[parallel]",
             "test_a_checkpoint_one_batch_old_with_the_same_plan_goes_on[parallel]",
-        ),
-    ),
-    Left(
-        "exploration",
-        "exploration/test_exploration.py",
-        _WORLD,
-        tuple(
-            f"{_UNBROKEN}[{driver}, {protocol}, 1 batches of 1 tasks; 1 drivers, at most 2"
-            for driver, protocol in (
-                ("parallel, version 1", "ordinary"),
-                ("parallel, version 1", "two-phase"),
-                ("parallel, version 2", "ordinary"),
-                ("parallel, version 2", "two-phase"),
-                ("atomic, version 1", "ordinary"),
-                ("atomic, version 2", "ordinary"),
-            )
         ),
     ),
     Left(
