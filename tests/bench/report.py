@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -519,7 +520,8 @@ class _Used(dict[str, Mapping[str, Any]]):
 
 def _provenance(result: Mapping[str, Any]) -> str:
     packages = ", ".join(f"{name} {result['packages'][name]}" for name in ("pyspark", "pyarrow", "numpy"))
-    return f"{result['date']}, commit {result['commit']}, {result['machine']}, Python {result['python']}, {packages}."
+    where = f"{result['date']}, commit {result['commit']}, {result['machine']}"
+    return textwrap.fill(f"{where}, Python {result['python']}, {packages}.", 120)
 
 
 # --- chart -----------------------------------------------------------------------------------------------------------
