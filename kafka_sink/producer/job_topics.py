@@ -16,7 +16,7 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.requests.admin_requests import describe_topics_configs
 from kafka_sink.common import config as c
 from kafka_sink.common.acl import AclOperation
-from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError, error_for
+from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, UnknownTopicOrPartitionError, error_for
 from kafka_sink.common.remedies import Situation, remedy
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.protocol.api_key import ApiKey
@@ -84,23 +84,25 @@ async def require_topic(topic: str | None, begin_tries: Callable[[], Tries]) -> 
         asked = [] if topic is None else [MetadataRequestTopic(name=topic)]
         return MetadataRequest(topics=asked, include_topic_authorized_operations=version >= FIRST_WITH_OPERATIONS)
 
-    tries = begin_tries()
+    tries, missing = begin_tries(), None
     while True:
         (answer,) = await Round([(None, RequestSpec(ApiKey.METADATA, as_producers_ask))], tries.left_ms)
         if isinstance(answer, ApiError):
-            raise answer
+            # The last try may have too little time for an answer.
+            raise missing if missing and isinstance(answer, KafkaTimeoutError) else answer
         assert isinstance(answer, MetadataResponse)
         if topic is None:
             return
         (described,) = answer.topics
         if described.error_code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
             break
+        missing = UnknownTopicOrPartitionError(
+            f"topic {topic} is not present in metadata after {tries.timeout_ms} ms: it does not exist and the brokers "
+            "do not create it, or it has no leader yet; create it first, or correct the name"
+        )
         pause = tries.next_pause()
         if pause is None:
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic} is not present in metadata after {tries.timeout_ms} ms: it does not exist and the "
-                "brokers do not create it, or it has no leader yet; create it first, or correct the name"
-            )
+            raise missing
         await pause
     if described.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise not_visible(topic)
