@@ -88,7 +88,6 @@ async def require_topic(topic: str | None, begin_tries: Callable[[], Tries]) -> 
     while True:
         (answer,) = await Round([(None, RequestSpec(ApiKey.METADATA, as_producers_ask))], tries.left_ms)
         if isinstance(answer, ApiError):
-            # The last try may have too little time for an answer.
             raise missing if missing and isinstance(answer, KafkaTimeoutError) else answer
         assert isinstance(answer, MetadataResponse)
         if topic is None:

@@ -69,7 +69,7 @@ EXPLORED_STATES = _amount(
 )
 RANDOM_WALKS = _amount("RANDOM_WALKS", 1, 10, "walks through a larger world of exactly-once drivers, in each setting")
 MANY_SINKS = _amount(
-    "MANY_SINKS", 20, 500, "sinks with a client id of their own that one process writes to, one after another"
+    "MANY_SINKS", 60, 500, "sinks with a client id of their own that one process writes to, one after another"
 )
 MATRIX = _amount(
     "MATRIX",

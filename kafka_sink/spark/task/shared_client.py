@@ -88,18 +88,22 @@ class SharedClients:
     def _close_idle(self) -> None:
         """The closing thread, which lasts as long as the process: a client may be used at any time again."""
         while True:
-            with self._changed:
-                self._is_crowded = False
-                latest = list(self._recent.values())[-MOST_CONNECTED:]
-                clients = list(self._clients.values())
-            for client in clients:
-                try:
-                    client.rest(MOST_IDLE_MS if client in latest else 0)
-                except Exception:
-                    _log.exception("could not close the connections of an unused client")
+            self._close_connections()
             with self._changed:
                 if not self._is_crowded:
                     self._clock.wait(self._changed, MOST_IDLE_MS)
+
+    def _close_connections(self) -> None:
+        """Close those of idle clients. On return the thread keeps no client: it would never be forgotten."""
+        with self._changed:
+            self._is_crowded = False
+            latest = list(self._recent.values())[-MOST_CONNECTED:]
+            clients = list(self._clients.values())
+        for client in clients:
+            try:
+                client.rest(MOST_IDLE_MS if client in latest else 0)
+            except Exception:
+                _log.exception("could not close the connections of an unused client")
 
 
 _clients: Final = SharedClients()
