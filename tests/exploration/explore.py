@@ -251,6 +251,7 @@ class Explorer:
             told = self._beginnings[number, accepts] = driver_of(self._settings, number, accepts)
         return Life(number, told, accepts=accepts, **more)
 
+    @_without_collections()
     def walk(self, walks: int, seed: int) -> Report:
         """Take *walks* at random, each to its end. Faults come one by one, so that some walks are long.
 
@@ -275,12 +276,9 @@ class Explorer:
                 world = after._replace(just_decided=after.deciding - world.deciding)
         return Report(self._settings, len(seen), is_complete=False, walks=walks)
 
+    @_without_collections()
     def run(self) -> Report:
         """:raises ViolationError: if a promise is broken."""
-        with _without_collections():
-            return self._run()
-
-    def _run(self) -> Report:
         first = self._beginning()
         seen = {first}
         came_from: dict[World, tuple[World, Step] | None] = {first: None}

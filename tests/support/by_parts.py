@@ -1,5 +1,5 @@
-"""Tests that the normal run leaves to parts of the proof (``tests/proof/parts.py``): what only a real Kafka, a Spark of
-its own or many cases can show, and takes long for it.
+"""Tests that the normal run leaves to parts of the proof (``tests/proof/parts.py``), because they take long: they need
+a real Kafka or a Spark of their own, or try more cases of a test.
 
 ``scripts/test.sh --long`` runs all of them. ``python -m tests.support.by_parts`` prints the table of tests/README.md.
 """

@@ -100,7 +100,7 @@ RAISED: Final[Mapping[str, Mistake]] = {
     ),
     "KafkaTimeoutError": Mistake(
         options={"kafka.delivery.timeout.ms": "400", "kafka.request.timeout.ms": "300", "kafka.linger.ms": "0"},
-        fault="produce:error=not_leader_or_follower",
+        fault="produce:drop=answer",
         in_task=TASK,
         attributes={
             "is_permanent": False,
