@@ -63,7 +63,7 @@ REMEDIES: Final[Mapping[Situation, Mapping[ErrorCode, str]]] = {
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE on this transactional id to this principal",
         ErrorCode.INVALID_TRANSACTION_TIMEOUT: _LOWER_TIMEOUT,
         ErrorCode.PRODUCER_FENCED: (
-            "a newer producer with the same id has taken over; create this one anew, or give each its own id"
+            "a newer producer with the same id has taken over; close this one, or give each its own id"
         ),
         ErrorCode.INVALID_REQUEST: "these brokers do not support transactions; write without a transactional id",
         ErrorCode.UNSUPPORTED_VERSION: "transactions need brokers of version 0.11 or newer; upgrade them",

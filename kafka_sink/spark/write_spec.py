@@ -55,7 +55,7 @@ REFUSED: Final[Mapping[str, str]] = {
 
 TWO_PHASE: Final = "transaction.two.phase.commit.enable"
 
-#: What the failure of a version means for the later ones, for sinks whose versions an application numbers.
+#: The consequence of a failed version for the later ones, for sinks whose versions an application numbers.
 IN_ORDER: Final = (
     "write it again before any later version: once a later version is committed, this one is skipped and its rows are "
     "not in Kafka"

@@ -15,7 +15,6 @@ import click
 from kafka_sink.cli import options, output
 from kafka_sink.cli.values.json_records import to_json_line
 from kafka_sink.cli.values.typed_values import shown
-from kafka_sink.client.blocking.admin import LATEST as LOG_END
 from kafka_sink.client.blocking.admin import AdminClient, AdminConfig
 from kafka_sink.common import config as configuration
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
@@ -127,7 +126,7 @@ def consume(
         with AdminClient(connection.bootstrap_servers, configuration.known_to(AdminConfig, config)) as admin:
             described = [info for info in admin.describe_topics([topic])[topic].partitions if info.leader]
             chosen = [info.topic_partition for info in described if not partitions or info.partition in partitions]
-            end_offsets = admin.offsets(chosen, LOG_END, known_only=True)
+            end_offsets = admin.offsets(chosen, known_only=True)
         # Without this message the topic would appear to be empty.
         too_short = [
             f"{partition} ends at offset {end}" for partition, end in sorted(end_offsets.items()) if end < offset

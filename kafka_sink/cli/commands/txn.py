@@ -31,6 +31,7 @@ from kafka_sink.exactly_once.transactions import (
     TransactionDescription,
     driver_id,
     is_writer_id,
+    sink_id,
     sink_of_id,
 )
 
@@ -103,7 +104,7 @@ def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connec
     _require_choice(names, prefix)
     with _connect(connection) as client:
         # A driver first: its batch cannot be decided any more while the transactions of its tasks are aborted.
-        for described in sorted(_described(client, _chosen(client, names, prefix, ["Ongoing"])), key=_is_of_task):
+        for described in sorted(_described(client, _chosen(client, names, prefix, ["Ongoing"])), key=_driver_of):
             name = described.transaction.transactional_id
             if not described.is_ongoing:
                 output.line(f"{name}: {described.state}, nothing to abort")
@@ -302,9 +303,9 @@ def _is_committed(client: CoordinatorClient, described: TransactionDescription, 
 
 def _against_end(client: CoordinatorClient, described: TransactionDescription) -> str:
     """Why the transaction *described* must not be aborted; empty if nothing speaks against it."""
-    name = described.transaction.transactional_id
+    name, driver = described.transaction.transactional_id, _driver_of(described)
     try:
-        decided = _decided(client, name, require_stable=_is_of_task(described))
+        decided = _decided(client, name, require_stable=bool(driver))
         if not described.is_repair and described.transaction not in decided:
             return ""
     except ProgressError as error:
@@ -314,7 +315,7 @@ def _against_end(client: CoordinatorClient, described: TransactionDescription) -
             raise
         return (
             f"{name} may belong to the batch that its sink is committing now: run the command again, or first abort "
-            f"the transaction of the sink's driver, {driver_id('/'.join(sink_of_id(name) or ()))}"
+            f"the transaction of the sink's driver, {driver}"
         )
     return (
         f"{name} belongs to a batch that its sink has decided to commit, and an abort would lose its rows: start the "
@@ -345,10 +346,11 @@ def _require_choice(names: Sequence[str], prefix: str | None) -> None:
         raise click.UsageError("Give transactional ids, or --prefix. Run 'kafkalite txn list' to see the existing ids.")
 
 
-def _is_of_task(described: TransactionDescription) -> bool:
-    """Whether it is a transaction of a sink's task, and not that of its driver."""
-    sink = sink_of_id(described.transaction.transactional_id)
-    return sink is not None and is_writer_id("/".join(sink), described.transaction.transactional_id)
+def _driver_of(described: TransactionDescription) -> str:
+    """The id of the sink's driver; empty unless *described* is a transaction of one of the sink's tasks."""
+    name = described.transaction.transactional_id
+    sink = sink_id(*(sink_of_id(name) or ("", "")))
+    return driver_id(sink) if is_writer_id(sink, name) else ""
 
 
 def _decided(

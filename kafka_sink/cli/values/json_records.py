@@ -153,10 +153,12 @@ def _int_from_json(value: Any, field: str, bits: int) -> int | None:
 
 def _headers_from_json(value: Any) -> Sequence[Header]:
     headers: list[Header] = []
-    # What is no list is no pair either.
-    for pair in () if value is None else value if isinstance(value, list) else (value,):
+    problem = SerializationError('field headers: expected pairs such as [["name", "value"]]')
+    if not isinstance(value, list | None):
+        raise problem
+    for pair in value or ():
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
-            raise SerializationError('field headers: expected pairs such as [["name", "value"]]')
+            raise problem
         bytes_from_json(pair[0], "headers")
         headers.append((pair[0], bytes_from_json(pair[1], "headers")))
     return tuple(headers)

@@ -193,7 +193,7 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
 
 
 #: Another name for the same: values and units are those of the Java name.
-_SAME: Final[Mapping[str, str]] = {
+SAME: Final[Mapping[str, str]] = {
     "bootstrap": "bootstrap.servers",
     "bootstrap.brokers": "bootstrap.servers",
     "bootstrap.server": "bootstrap.servers",
@@ -250,7 +250,7 @@ _TIME_OUT: Final = (
 )
 
 #: What has no name of its own here, or another form.
-_OTHERWISE: Final[Mapping[str, str]] = {
+OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         words("""
         api.version api.version.auto.timeout.ms api.version.fallback.ms api.version.request
@@ -337,17 +337,14 @@ _OTHERWISE: Final[Mapping[str, str]] = {
     "topic.metadata.refresh.sparse": "remove it; only the topics in use are asked for",
 }
 
-#: The names that have a hint, with dots and in small letters.
-KNOWN: Final = frozenset({*_SAME, *_OTHERWISE})
-
 
 def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
     """The remedy for *name*, an option of another client; None if no client is known to have it. *known*
     are the options that can be set."""
     plain = name.lower().replace("_", ".")
-    if java := _SAME.get(plain):
+    if java := SAME.get(plain):
         return f"set {prefix}{java}"
-    if text := _OTHERWISE.get(plain):
+    if text := OTHERWISE.get(plain):
         return text.replace("{prefix}", prefix)
     if plain == name:
         return None

@@ -94,7 +94,7 @@ class SharedClients:
                     self._clock.wait(self._changed, MOST_IDLE_MS)
 
     def _close_connections(self) -> None:
-        """Close those of idle clients. On return the thread keeps no client: it would never be forgotten."""
+        """Close those of idle clients. A thread that kept a client while it waits would never let it be forgotten."""
         with self._changed:
             self._is_crowded = False
             latest = list(self._recent.values())[-MOST_CONNECTED:]

@@ -69,7 +69,7 @@ class FakeAdmin:
         return {name: TopicDescription(name, None, False, tuple(infos)) for name in names}
 
     def offsets(
-        self, partitions: Iterable[TopicPartition], spec: int, *, known_only: bool = False
+        self, partitions: Iterable[TopicPartition], spec: int = LATEST, *, known_only: bool = False
     ) -> dict[TopicPartition, int]:
         return {partition: 10**partition.partition if spec == LATEST else 0 for partition in partitions}
 
