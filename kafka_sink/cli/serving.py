@@ -3,7 +3,7 @@ file.
 
 The main thread waits for the signal, and meanwhile writes the file; the server of metrics
 (:mod:`kafka_sink.http.local_server`) has threads of its own. The file is replaced atomically, so it is never read
-incompletely; an error of writing it is logged and has no other effect.
+incompletely; an error of rendering or writing it is logged and has no other effect.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ def write_metrics_until(stopped: Callable[[int], bool], path: Path, render: Call
     is_over = False
     while not is_over:
         is_over = stopped(INTERVAL_MS)
-        text = render()
         try:
-            replace_text(path, text)
-        except OSError as error:
-            _log.warning("cannot write metrics to %s: %s", path, error)
+            replace_text(path, render())
+        except Exception as error:
+            _log.warning("cannot write metrics to %s: %s", path, error, exc_info=not isinstance(error, OSError))
 
 
 class StopSignals:

@@ -66,9 +66,7 @@ class RequestMetrics:
     def record(self, request: Request, ended_ns: int) -> None:
         """Record *request*, whose response was sent or dropped (called by the network thread)."""
         key = request.context.header.api_key
-        times = self.by_api.get(key)
-        if times is None:
-            times = self.by_api[key] = _Times()
+        times = self.by_api.get(key) or _Times()
         times.count += 1
         responded_ns = request.responded_ns
         # As in Kafka: if the handler answers before it has finished, the request has no remote time.
@@ -84,6 +82,8 @@ class RequestMetrics:
                 request.throttle_ms,
             )
         )
+        # The thread that reads the metrics finds no API without a request.
+        self.by_api[key] = times
 
 
 def request_figures(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,28 @@ def figures(*threads: RequestMetrics, now_ns: int = 100 * S) -> dict[tuple[str, 
         assert metric.group == "RequestMetrics" and tags["node"] == "1"
         found[metric.name, tags["request"], tags["attribute"]] = metric.value
     return found
+
+
+class ReadMeanwhile:
+    """A request during whose recording another thread reads the figures."""
+
+    def __init__(self, request: Request, thread: RequestMetrics) -> None:
+        self._request = request
+        self._thread = thread
+        self.found: list[dict[tuple[str, str, str], float]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.found.append(figures(self._thread))
+        return getattr(self._request, name)
+
+
+def test_an_api_has_figures_after_its_first_request() -> None:
+    thread = RequestMetrics()
+    request, ended_ns = ended(ApiKey.END_TXN, 1000, 1001, 1003, 1007, 1015, 1031)
+    read = ReadMeanwhile(request, thread)
+    thread.record(read, ended_ns)  # type: ignore[arg-type]
+    assert read.found == [{}] * len(read.found) != []
+    assert figures(thread)
 
 
 @pytest.mark.behaviour("Request metrics", "Each part of a request's time has its metric, by API")

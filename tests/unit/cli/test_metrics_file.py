@@ -47,3 +47,16 @@ def test_it_is_written_again_and_again(tmp_path: Path) -> None:
 def test_a_disk_that_refuses_is_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_metrics_until(stopped_after(0, []), tmp_path / "nowhere" / "broker.prom", lambda: "x")
     assert "cannot write metrics to" in caplog.text
+
+
+def test_an_error_of_rendering_is_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker whose metrics these are goes on."""
+    path = tmp_path / "broker.prom"
+    waits: list[int] = []
+
+    def render() -> str:
+        return str(12 // (len(waits) - 1))
+
+    write_metrics_until(stopped_after(1, waits), path, render)
+    assert path.read_text() == "12"
+    assert "ZeroDivisionError" in caplog.text
