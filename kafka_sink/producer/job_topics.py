@@ -88,7 +88,7 @@ async def require_topic(topic: str | None, begin_tries: Callable[[], Tries]) -> 
     while True:
         (answer,) = await Round([(None, RequestSpec(ApiKey.METADATA, as_producers_ask))], tries.left_ms)
         if isinstance(answer, ApiError):
-            raise missing if missing and isinstance(answer, KafkaTimeoutError) else answer
+            raise missing if missing and type(answer) is KafkaTimeoutError else answer
         assert isinstance(answer, MetadataResponse)
         if topic is None:
             return
