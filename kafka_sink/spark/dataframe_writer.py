@@ -136,33 +136,33 @@ def foreach_batch(
     with once(warned):
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
-    @once(warned)
     def write_batch(df: DataFrame, batch_id: int) -> None:
-        numbered = parsed.numbered(batch_id)
-        # None if it is not available, as with Spark Connect.
-        query, _ = micro_batch_of(classic_context(df.sparkSession))
-        writer, run = APPLICATION, None
-        if query is None:
-            offsets = OffsetsReading(checkpoint_location, batch_id).result()
-        else:
-            running = running_query(df.sparkSession, query)
-            writer, run = f"query {query}", run_of(running)
-            offsets = offsets_of(df.sparkSession, running, batch_id)
-        try:
-            asks_brokers = _reaches_brokers(df, numbered)
-            spec = prepared(df.schema, numbered, asks_brokers=asks_brokers, settings_valid_ms=VALID_IN_STREAM_MS)
-            numbers = spec.numbers_of_a_query
-            begun = _DataFrameWrite(df, spec, writer, numbers, offsets, is_of_query=True, run=run)
-            begun.report(atomic=atomic)
-        except KafkaError as error:
-            # Spark shows the trace twice, between those of Java; the text says what happened.
-            _log.debug("micro-batch %d failed", batch_id, exc_info=True)
-            raise told(error.with_traceback(None)) from None
-        except Exception as error:
-            read = as_spark_reads(error)
-            if read is error:
-                raise
-            raise read from None
+        with once(warned):
+            numbered = parsed.numbered(batch_id)
+            # None if it is not available, as with Spark Connect.
+            query, _ = micro_batch_of(classic_context(df.sparkSession))
+            writer, run = APPLICATION, None
+            if query is None:
+                offsets = OffsetsReading(checkpoint_location, batch_id).result()
+            else:
+                running = running_query(df.sparkSession, query)
+                writer, run = f"query {query}", run_of(running)
+                offsets = offsets_of(df.sparkSession, running, batch_id)
+            try:
+                asks_brokers = _reaches_brokers(df, numbered)
+                spec = prepared(df.schema, numbered, asks_brokers=asks_brokers, settings_valid_ms=VALID_IN_STREAM_MS)
+                numbers = spec.numbers_of_a_query
+                begun = _DataFrameWrite(df, spec, writer, numbers, offsets, is_of_query=True, run=run)
+                begun.report(atomic=atomic)
+            except KafkaError as error:
+                # Spark shows the trace twice, between those of Java; the text says what happened.
+                _log.debug("micro-batch %d failed", batch_id, exc_info=True)
+                raise told(error.with_traceback(None)) from None
+            except Exception as error:
+                read = as_spark_reads(error)
+                if read is error:
+                    raise
+                raise read from None
 
     return write_batch
 

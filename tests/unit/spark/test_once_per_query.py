@@ -9,12 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark import data_source
 from kafka_sink.spark.data_source import KafkaliteDataSource
+from kafka_sink.spark.dataframe_writer import foreach_batch
 from kafka_sink.spark.driver import before_write
 from kafka_sink.spark.driver.write_report import note_call
 
@@ -51,6 +53,12 @@ def test_a_stream_is_warned_once(caplog: pytest.LogCaptureFixture, asked: list[o
     assert asked == ["t"] * 3, "only the process that plans asks"
     KafkaliteDataSource({**OPTIONS, "topic": "another"}).streamWriter(ROWS, overwrite=False)
     assert warnings(caplog) == 2
+
+
+@pytest.mark.behaviour("Spark Connect", "The function for foreachBatch can be pickled, as a Spark Connect client does")
+def test_the_function_for_foreach_batch_can_be_pickled() -> None:
+    write_batch = foreach_batch(OPTIONS, app_id="orders")
+    assert pickle.loads(cloudpickle.dumps(write_batch)).__name__ == write_batch.__name__
 
 
 def test_a_stream_parses_again_when_a_file_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
