@@ -271,7 +271,7 @@ def test_memory_of_the_page_is_enough(job: Job, kafka: RealKafka, kubernetes: Ku
     # The default of 384m, and two tasks: 2 × (160m + 32m).
     settings = {
         "executor.memory=2g": "executor.memory=512m",
-        "executor.memoryOverhead=1g": "executor.memoryOverhead=768m",
+        "executor.memoryOverhead=1280m": "executor.memoryOverhead=768m",
     }
     before = {pod["metadata"]["uid"] for pod in job.pods("executor")}
     with PodMemory() as memory:
