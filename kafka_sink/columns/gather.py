@@ -321,16 +321,8 @@ def _buffer_windows(buffer: pa.Buffer) -> list[pa.Buffer]:
     return [buffer.slice(start, min(limit - 1, buffer.size - start)) for start in starts]
 
 
-def _keep_freed_memory() -> None:
-    """Make the C library keep the pages of freed arrays.
-
-    glibc returns the top of its heap to the system whenever 128 KiB are free there. The encoder's arrays are about that
-    large and live for microseconds; faulting their pages in again takes up to half of the encoding's time. When a block
-    with its own mapping is freed, glibc raises that limit to twice the block's size. With other C libraries this has no
-    effect.
-    """
-    block = np.empty(_KEPT_BYTES, dtype=np.uint8)
-    del block
-
-
-_keep_freed_memory()
+# Make the C library keep the pages of freed arrays: glibc returns the top of its heap to the system whenever 128 KiB
+# are free there. The encoder's arrays are about that large and live for microseconds; faulting their pages in again
+# takes up to half of the encoding's time. When a block with its own mapping is freed, as this one is at once, glibc
+# raises that limit to twice the block's size. With other C libraries this has no effect.
+np.empty(_KEPT_BYTES, dtype=np.uint8)

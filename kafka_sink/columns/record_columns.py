@@ -48,7 +48,8 @@ class HeadersColumn:
             protocol has it as a text, and readers do not read other bytes.
         """
         kind = array.type
-        if not (_is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        if not (is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
             raise SerializationError(f"headers must be list<struct<key: string, value: binary>>, got {kind}")
         offsets = array.offsets.to_numpy().astype(np.int64)
         first, last = offsets[:-1], offsets[1:]
@@ -83,10 +84,6 @@ class HeadersColumn:
 def field_pieces(column: BinaryColumn) -> list[Piece]:
     """A column in the record format: the length of each row, then its bytes."""
     return [*varint_fields(length_values(column)), *column_pieces(column)]
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _require(valid: pa.Array, first: Int64s, last: Int64s, problem: str) -> None:

@@ -32,16 +32,16 @@ MAX_GATHERED_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 1024) if hasattr(os,
 class NetworkSend:
     """A frame to *destination*: *segments*, preceded by their total length."""
 
-    __slots__ = ("_next", "_views", "destination", "is_answered", "remaining", "size")
+    __slots__ = ("_next", "_views", "destination", "ends_poll", "remaining", "size")
 
     def __init__(
-        self, destination: str, segments: Sequence[Buffer], *, framed: bool = True, is_answered: bool = False
+        self, destination: str, segments: Sequence[Buffer], *, framed: bool = True, ends_poll: bool = True
     ) -> None:
         """
         :param framed: write the total length before the segments; otherwise only the segments are written.
-        :param is_answered: the peer answers the frame, so nobody waits for the moment at which it was sent."""
+        :param ends_poll: a poll returns when the frame is sent; False if nobody waits for that moment."""
         self.destination = destination
-        self.is_answered = is_answered
+        self.ends_poll = ends_poll
         self._views = [_as_bytes(segment) for segment in (frame(segments) if framed else segments)]
         self._next = 0
         #: Bytes on the wire, including the length.

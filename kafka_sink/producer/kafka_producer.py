@@ -385,6 +385,7 @@ class KafkaProducer:
         With a complete :class:`ConsumerGroupMetadata`, the coordinator refuses a member that the group has removed.
 
         :raises TransactionAbortableError: if the offsets were refused; the transaction can only be aborted.
+        :raises ValueError: if an offset is negative or too large, or *group* is of another type.
         :raises KafkaTimeoutError: if there is no result after *timeout* seconds (max.block.ms by default); abort
             the transaction.
         """
@@ -395,7 +396,14 @@ class KafkaProducer:
             partition: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
             for partition, offset in offsets.items()
         }
+        for partition, position in to_commit.items():
+            if not 0 <= position.offset < 1 << 63:
+                raise ValueError(
+                    f"the offset to commit is from 0 to {(1 << 63) - 1}, got {position.offset} of {partition}"
+                )
         metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+        if not isinstance(metadata, ConsumerGroupMetadata):
+            raise ValueError(f"the group is its name or a ConsumerGroupMetadata, got a {type(group).__name__}")
         self._finish("send_offsets_to_transaction", partial(transactions.send_offsets, to_commit, metadata), timeout)
 
     def commit_transaction(self, *, timeout: float | None = None) -> None:

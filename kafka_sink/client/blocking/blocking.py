@@ -380,7 +380,8 @@ class _Pipeline:
         while unsent and self._client.ready(node, now_ms):
             self._send(node, unsent.popleft(), now_ms)
         if unsent and node in self._tried and self._client.connection_failed(node):
-            error = _not_connected(self._client, node)
+            failure = self._client.peers.failure(node)
+            error = NotConnectedError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
             while unsent:
                 self._set(unsent.popleft(), error)
 
@@ -416,11 +417,6 @@ def _answer(call: _Call, node: Node, spec: RequestSpec) -> Struct:
     if isinstance(answer, ApiError):
         raise answer
     return answer
-
-
-def _not_connected(client: NetworkClient, node: Node) -> NotConnectedError:
-    failure = client.peers.failure(node)
-    return NotConnectedError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
 
 
 def _no_answer(client: NetworkClient, node: Node, spec: RequestSpec, waited_ms: int) -> KafkaTimeoutError:

@@ -236,7 +236,9 @@ class NetworkClient:
             named = UnsupportedVersionError(f"{self.peers.name(node_id)}: {error}")
             self._log.debug("not sending %s: %s", request, named)
             return named
-        send = NetworkSend(node_id, segments, is_answered=request.expect_response)
+        # A Sender has sent all that it has before it polls; other callers send the next request after this one.
+        is_awaited = request.api_key is not ApiKey.PRODUCE or not request.expect_response
+        send = NetworkSend(node_id, segments, ends_poll=is_awaited)
         self._log.debug("sending %s (version %d, %d bytes) to %s", request, version, send.size, node_id)
         self._in_flight.add(InFlightRequest(request, version, is_internal, now_ms))
         self._selectable.send(send)

@@ -402,7 +402,7 @@ class KSelector:
             (made_progress and self._buffered)
             or self.completed_receives
             or self.disconnected
-            or not all(send.is_answered for send in self.completed_sends)
+            or any(send.ends_poll for send in self.completed_sends)
         )
         wait_began_ms = 0 if self._metrics is None else self._clock.monotonic_ms()
         events = self._events.wait(0 if nothing_to_wait_for else self._refusals.wait_ms(timeout_ms))

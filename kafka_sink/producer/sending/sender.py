@@ -87,7 +87,7 @@ class TransactionalRequestSender:
 
     def close(self) -> None:
         """Fail the calls that still wait for a result."""
-        self._transactions.close()
+        self._transactions.close(self._in_flight)
 
     def _send_next(self, now_ms: int) -> int:
         while self._in_flight is None:
@@ -123,19 +123,21 @@ class TransactionalRequestSender:
         if key is not None:
             self._transactions.coordinator_ready(key, node)
         self._transactions.taken(queued)
-        self._in_flight = queued
-        self._client.send(
-            self._client.new_request(
-                node,
-                request.api_key,
-                request.build,
-                now_ms,
-                max_version=request.max_version,
-                timeout_ms=self._config.request_timeout_ms,
-                callback=self._answered,
-            ),
+        message = self._client.new_request(
+            node,
+            request.api_key,
+            request.build,
             now_ms,
+            max_version=request.max_version,
+            timeout_ms=self._config.request_timeout_ms,
+            callback=self._answered,
         )
+        try:
+            self._client.send(message, now_ms)
+            self._in_flight = queued
+        except Exception as error:
+            unsent = KafkaError(f"{request.api_key.name} was not sent, because it cannot be encoded: {error}")
+            self._transactions.request_failed(queued.result, unsent)
         return 0
 
     def _answered(self, response: ClientResponse) -> None:

@@ -57,7 +57,7 @@ class LimitChecks:
                 raise _out_of_time(limits.before, topic, timestamps, now_ms - timestamps, "before")
             if limits.after is not None and int(timestamps.max()) - now_ms > limits.after.most_ms:
                 raise _out_of_time(limits.after, topic, timestamps, timestamps - now_ms, "after")
-        if limits.max_message_bytes is not None and _largest(chunk) > limits.max_message_bytes:
+        if limits.max_message_bytes is not None:
             _check_sizes(limits.max_message_bytes, topic, chunk, self._compression)
 
 
@@ -98,14 +98,11 @@ def _shown(timestamp_ms: int) -> str:
         return f"{timestamp_ms} (ms)"
 
 
-def _largest(chunk: ColumnChunk) -> int:
-    """At least the bytes that any row of *chunk* needs in a batch of its own."""
+def _check_sizes(most: int, topic: str, chunk: ColumnChunk, compression: Compression) -> None:
     columns = (chunk.value, chunk.key, None if chunk.headers is None else chunk.headers.entries)
     contents = sum(_LENGTHS_BYTES + column.max_length for column in columns if column is not None)
-    return HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES + contents
-
-
-def _check_sizes(most: int, topic: str, chunk: ColumnChunk, compression: Compression) -> None:
+    if HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES + contents <= most:
+        return
     large = np.flatnonzero(content_sizes(chunk) + HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES > most)
     if not len(large):
         return

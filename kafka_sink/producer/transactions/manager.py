@@ -399,7 +399,7 @@ class TransactionManager:
         elif reaction is Reaction.LOOK_UP:
             self.lost(queued, now_ms)
         elif reaction in (Reaction.ABORT, Reaction.BUMP):
-            self._request_failed(result, error, needs_new_epoch=reaction is Reaction.BUMP)
+            self.request_failed(result, error, needs_new_epoch=reaction is Reaction.BUMP)
         elif reaction is Reaction.UNINITIALIZE:
             self._initialization_failed(result, error, now_ms)
         elif reaction is Reaction.FENCED:
@@ -460,7 +460,7 @@ class TransactionManager:
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
-    def _request_failed(self, result: TransactionalResult, error: KafkaError, *, needs_new_epoch: bool) -> None:
+    def request_failed(self, result: TransactionalResult, error: KafkaError, *, needs_new_epoch: bool = False) -> None:
         """Move the transaction to an abortable error, or to a fatal error if it requires an unavailable new epoch."""
         with self._lock:
             if needs_new_epoch:
@@ -525,10 +525,12 @@ class TransactionManager:
             self._requests.drop(error, lambda queued: True)
             self._machine.fail_call(error)
 
-    def close(self) -> None:
-        """Fail all outstanding calls and requests, because the sender has ended."""
+    def close(self, in_flight: QueuedRequest | None) -> None:
+        """Fail all outstanding calls and requests, also that *in_flight*, because the sender has ended."""
         with self._lock:
             error = KafkaError("the producer was closed before this transactional call ended")
+            if in_flight is not None:
+                in_flight.result.fail(error)
             self._requests.drop(error, lambda queued: True)
             self._machine.fail_call(error)
 

@@ -396,6 +396,27 @@ def test_request_without_response_completes_when_written(world: World) -> None:
     assert (response.request, response.body, response.disconnected) == (request, None, False)
 
 
+@pytest.mark.parametrize(
+    ("key", "build", "is_answered", "ends_poll"),
+    [
+        (ApiKey.LIST_OFFSETS, ListOffsetsRequest, True, True),
+        (ApiKey.PRODUCE, ProduceRequest, True, False),
+        (ApiKey.PRODUCE, ProduceRequest, False, True),
+    ],
+)
+def test_a_poll_ends_when_a_request_that_others_follow_is_sent(
+    world: World, key: ApiKey, build: Callable[[], Struct], is_answered: bool, ends_poll: bool
+) -> None:
+    """A Sender has sent all its batches before it polls; others wait to send the next request."""
+    world.make_ready()
+    world.network.held.add("1")
+    request = world.client.new_request("1", key, lambda version: build(), world.now, expect_response=is_answered)
+    world.client.send(request, world.now)
+    outgoing = world.network.connections["1"].outgoing
+    assert outgoing is not None
+    assert outgoing.ends_poll is ends_poll
+
+
 @pytest.mark.behaviour("NetworkClient", "Callbacks run in order, and one that fails does not stop the others")
 def test_callbacks_run_in_order_and_one_that_fails_stops_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.make_ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -67,6 +68,25 @@ def test_init_timeout_names_unreachable_broker_and_is_repeatable(nobody: str) ->
             producer.begin_transaction()
         with pytest.raises(KafkaTimeoutError):
             producer.init_transactions(timeout=0.001)
+
+
+@pytest.mark.behaviour("Transactions", "Offsets and groups are checked before they are sent")
+@pytest.mark.parametrize(
+    ("offsets", "group", "text"),
+    [
+        ({TopicPartition("orders", 0): -1}, "readers", "got -1 of orders-0"),
+        ({TopicPartition("orders", 0): 1 << 63}, "readers", "got 9223372036854775808 of orders-0"),
+        ({TopicPartition("orders", 0): math.nan}, "readers", "got nan of orders-0"),
+        ({TopicPartition("orders", 0): 1}, None, "got a NoneType"),
+        ({TopicPartition("orders", 0): 1}, object(), "got a object"),
+    ],
+)
+def test_offsets_of_a_transaction_are_checked(offsets: Any, group: Any, text: str, nobody: str) -> None:
+    with (
+        KafkaProducer({"bootstrap.servers": nobody, "transactional.id": "a"}) as producer,
+        pytest.raises(ValueError, match=text),
+    ):
+        producer.send_offsets_to_transaction(offsets, group)
 
 
 def test_a_closed_producer_has_no_transactions(nobody: str) -> None:

@@ -326,6 +326,39 @@ def test_offset_commit_is_retried_until_coordinator_takes_it(world: Transactiona
     assert world.order.count(FIND) == 3, "the group's coordinator was looked up again"
 
 
+@pytest.mark.parametrize(
+    ("offset", "group"),
+    [
+        (OffsetAndMetadata(1 << 63), GROUP),
+        (OffsetAndMetadata(1, "x" * 40_000), GROUP),
+        (OffsetAndMetadata(1), ConsumerGroupMetadata("\ud800")),
+    ],
+    ids=["number", "text", "surrogate"],
+)
+def test_offsets_that_cannot_be_encoded_can_be_aborted(
+    world: TransactionalWorld, offset: OffsetAndMetadata, group: ConsumerGroupMetadata
+) -> None:
+    world.begin_with(b"a")
+    with pytest.raises(TransactionAbortableError, match="was not sent, because it cannot be encoded: "):
+        world.finish(world.manager.send_offsets({tp(0): offset}, group))
+    with pytest.raises(TransactionAbortableError):
+        world.commit()
+    world.abort()
+    world.transact(b"b")
+    assert [body.committed for body in world.brokers.requests(END)] == [False, True]
+
+
+def test_closing_ends_the_wait_for_offsets_in_flight(world: TransactionalWorld) -> None:
+    world.begin()
+    world.brokers.errors[COMMIT].append(SILENCE)
+    result = world.manager.send_offsets(OFFSET, GROUP)
+    world.until_asked(COMMIT)
+    world.sender.force_close()
+    world.sender.run()
+    with pytest.raises(KafkaError, match="was closed before"):
+        result.await_outcome(0)
+
+
 def test_old_coordinator_gets_offsets_without_member_id() -> None:
     world = make_world(1)
     world.brokers.max_versions[COMMIT] = 2
