@@ -314,6 +314,15 @@ class _DataFrameWrite:
                 "no second phase; remove the option, or set atomic=False",
             )
         spec, writer = self.spec, self.writer
+        # Programs that write otherwise start without it.
+        from kafka_sink.producer.plugins.partitioner import FORMER_DEFAULT
+
+        if (partitioner := spec.producer.here().partitioner_class) not in (None, FORMER_DEFAULT):
+            raise ConfigError.of(
+                "kafka.partitioner.class",
+                f"={partitioner} chooses when a row is sent, but with atomic=True Spark groups the rows by partition "
+                "before: set the column partition, or atomic=False",
+            )
         require_local_checkpoint(self.df)
         require_kept_blocks(self.df.sparkSession)
         with_copies = speculates(self.df.sparkSession)

@@ -129,6 +129,9 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "is not committed, ": _IN_ORDER,
     "became visible; ": _IN_ORDER,
     "is in Kafka as a whole or not at all; ": _IN_ORDER,
+    "Spark groups the rows by partition before: set the column partition": (
+        "test_an_atomic_write_refuses_a_partitioner",
+    ),
     # pages
     "or do without them; then `txn accept` with that batch": _TORN,
     "end the transaction with the command of the error": _BY_HAND,

@@ -234,6 +234,18 @@ def test_atomic_write_reports_a_bad_row_in_one_line(spark: SparkSession, cluster
     assert "\n" not in str(caught.value)
 
 
+def test_an_atomic_write_refuses_a_partitioner(rows: DataFrame, cluster: Any, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "kafka.partitioner.class": "round-robin"}
+    with pytest.raises(ConfigError, match=r"class=round-robin .*set the column partition, or atomic=False"):
+        write(rows, options=options, topic=topic, app_id="partitioner", version=0)
+    of_kafka = {**options, "kafka.partitioner.class": "org.apache.kafka.clients.producer.internals.DefaultPartitioner"}
+    assert write(rows, options=of_kafka, topic=topic, app_id="partitioner", version=0).rows == 1
+    assert write(rows, options=options, topic=topic, app_id="partitioner", version=1, atomic=False).rows == 1
+    chosen = rows.withColumn("partition", f.lit(1))
+    assert write(chosen, options=of_kafka, topic=topic, app_id="partitioner", version=2).rows == 1
+
+
 def test_foreach_batch_refuses_wrong_options_before_the_query() -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
     with pytest.raises(ConfigError, match=r"unknown option kafka\.acsk \(did you mean kafka\.acks"):

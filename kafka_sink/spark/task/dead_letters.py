@@ -156,7 +156,7 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
-    if pa.types.is_string(column.type):
+    if is_text(column.type):
         return [
             None if text is None else text.decode(errors="replace") for text in column.cast(pa.binary()).to_pylist()
         ]

@@ -1,12 +1,13 @@
 """Chooses the Kafka partition of every row before the rows are grouped by partition (atomic writes), and takes the rows
 in the tasks that write them.
 
-Runs in Spark Python workers. Rows with a key get the same partition as with Kafka's Java client; rows without a key are
-distributed round-robin. Bad rows are sorted out here, and travel on with the good ones, because only one task may write
-to a partition of the dead letter topic, and because only the tasks that write report: unless the write fails at a bad
-row, the column :data:`~kafka_sink.spark.write_spec.KIND` says which rows they are. The dead letters for a partition are
-one row, whose value is an Arrow stream: a column of headers would cost every row its passage through the JVM. A dropped
-row has the text of its problem as its value, or null.
+Runs in Spark Python workers. Rows with a key get the same partition as with Kafka's Java client, and rows without a key
+get one by the hash of their value: Spark may run a stage again with its rows in another order, and rows whose partition
+depended on the order would be lost or repeated. Bad rows are sorted out here, and travel on with the good ones, because
+only one task may write to a partition of the dead letter topic, and because only the tasks that write report: unless
+the write fails at a bad row, the column :data:`~kafka_sink.spark.write_spec.KIND` says which rows they are. The dead
+letters for a partition are one row, whose value is an Arrow stream: a column of headers would cost every row its
+passage through the JVM. A dropped row has the text of its problem as its value, or null.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from enum import IntEnum
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark import TaskContext
 
 from kafka_sink.columns.record_columns import BinaryColumn
 from kafka_sink.common.errors import ErrorCode, KafkaError, RowError, error_for
@@ -51,9 +51,7 @@ class _Placing:
     """The rows of one task."""
 
     def __init__(self, spec: WriteSpec) -> None:
-        context = TaskContext.get()
         self._spec = spec
-        self._dealt = 0 if context is None else context.partitionId()
         self._counts: dict[str, int] = {}
         self._rows_before = 0
         self._payloads = Payloads(spec.formats)
@@ -69,9 +67,10 @@ class _Placing:
         rows, parts = self._bad.accepted(replace(rows, batch=payloads), self._checked_parts)
         placed = np.empty(rows.batch.num_rows, dtype=np.int32)
         for chunk in parts:
-            placed[slice(None) if chunk.rows is None else chunk.rows] = self._choose(
-                chunk.topic, chunk.chunk.num_rows, chunk.chunk.key, chunk.partitions
-            )
+            chosen = self._choose(chunk.topic, chunk.chunk.key, chunk.chunk.value)
+            if chunk.partitions is not None:
+                chosen = np.where(chunk.partitions == ANY_PARTITION, chosen, chunk.partitions)
+            placed[slice(None) if chunk.rows is None else chunk.rows] = chosen
         like = rows.batch.schema
         refused, self._refused = self._refused, []
         for part in (PlacedRows(rows.batch, placed), *refused):
@@ -99,7 +98,8 @@ class _Placing:
             letters = DeadLetters(self._spec).of(rows, error)
             key = BinaryColumn.from_arrow(letters.column("key")) if "key" in letters.schema.names else None
             topic = self._spec.dead_letter_topic or ""
-            self._refused.append(PlacedRows.letters(topic, letters, self._choose(topic, count, key, None)))
+            value = BinaryColumn.from_arrow(letters.column("value"))
+            self._refused.append(PlacedRows.letters(topic, letters, self._choose(topic, key, value)))
         else:
             self._refused.append(PlacedRows.dropped(count, self._bad.first))
 
@@ -117,17 +117,12 @@ class _Placing:
             self._counts[topic] = count
         return self._counts[topic]
 
-    def _choose(
-        self, topic: str, rows: int, key: BinaryColumn | None, partitions: NDArray[np.int32] | None
-    ) -> NDArray[np.int32]:
+    def _choose(self, topic: str, key: BinaryColumn | None, value: BinaryColumn) -> NDArray[np.int32]:
         count = self._count(topic)
-        chosen = ((np.arange(rows) + self._dealt) % count).astype(np.int32)
-        self._dealt += rows
-        if key is not None:
-            hashed = key_partitions(key, count)
-            nulls = key.null_mask
-            chosen = hashed if nulls is None else np.where(nulls, chosen, hashed)
-        return chosen if partitions is None else np.where(partitions == ANY_PARTITION, chosen, partitions)
+        if key is None or self._config.partitioner_ignore_keys:
+            return key_partitions(value, count)
+        hashed, nulls = key_partitions(key, count), key.null_mask
+        return hashed if nulls is None else np.where(nulls, key_partitions(value, count), hashed)
 
 
 class Kind(IntEnum):
@@ -177,7 +172,8 @@ class PlacedRows:
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
     """The column of *rows* that *field* names; nulls if there is none. Spark reads bytes with offsets of 32 bits, as it
     hands them out itself."""
-    kind = pa.binary() if pa.types.is_large_binary(field.type) else field.type
+    wide = {pa.large_binary(): pa.binary(), pa.large_string(): pa.string()}
+    kind = wide.get(field.type, field.type)
     if field.name not in rows.schema.names:
         return pa.nulls(rows.num_rows, kind)
     column = rows.column(field.name)

@@ -1,0 +1,69 @@
+"""The partitions of rows that Spark groups before a task writes them: each depends on the row alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.producer.plugins.partitioner import murmur2
+from kafka_sink.spark.options import parse_arguments
+from kafka_sink.spark.task.placing import with_partitions
+from tests.support.cases import with_each
+
+PARTITIONS = 6
+VALUES = [f"order {number}".encode() for number in range(60)]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster(auto_create_topics=False) as cluster:
+        for topic in ("rows", "rejected"):
+            cluster.create_topic(topic, PARTITIONS)
+        yield cluster.bootstrap_servers
+
+
+def placed(servers: str, batches: list[pa.RecordBatch], **options: str) -> list[pa.RecordBatch]:
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    given = {"kafka.bootstrap.servers": servers, "topic": "rows", **named}
+    spec = parse_arguments(given, {"txnAppId": "a", "txnVersion": 1}).spec
+    return list(with_partitions(iter(batches), spec))
+
+
+def partitions(batches: list[pa.RecordBatch]) -> dict[bytes, int]:
+    rows = pa.Table.from_batches(batches)
+    return dict(zip(rows["value"].to_pylist(), rows["partition"].to_pylist(), strict=True))
+
+
+def of_key(key: bytes) -> int:
+    return (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "A stage that Spark runs again in another order places each row alike")
+def test_rows_without_a_key_are_placed_alike_in_any_order(servers: str) -> None:
+    rows = pa.record_batch([pa.array(VALUES), pa.nulls(len(VALUES), pa.binary())], names=["value", "key"])
+    found = partitions(placed(servers, [rows]))
+    assert set(found.values()) == set(range(PARTITIONS))
+    again = rows.take(pa.array(range(len(VALUES) - 1, -1, -1)))
+    assert partitions(placed(servers, [again.slice(0, 7), again.slice(7)])) == found
+
+
+@with_each(
+    ("ignored", "expected"),
+    [("false", [of_key(b"a"), of_key(b"w"), 4]), ("true", [of_key(b"v"), of_key(b"w"), 4])],
+)
+def test_a_row_is_placed_by_column_then_key_then_value(servers: str, ignored: str, expected: list[int]) -> None:
+    columns = [pa.array([b"v", b"w", b"x"]), pa.array([b"a", None, b"b"]), pa.array([None, None, 4], pa.int32())]
+    rows = pa.record_batch(columns, names=["value", "key", "partition"])
+    (found,) = placed(servers, [rows], kafka_partitioner_ignore_keys=ignored)
+    assert found["partition"].to_pylist() == expected
+
+
+@with_each("kind", [pa.string(), pa.large_string()])
+def test_dead_letters_follow_text_of_any_width(servers: str, kind: pa.DataType) -> None:
+    rows = pa.record_batch([pa.array(["v", "w"], kind), pa.array([-1, None], pa.int32())], names=["value", "partition"])
+    good, letters = placed(servers, [rows], deadLetterTopic="rejected")
+    assert good["value"].to_pylist() == ["w"]
+    assert {good.schema.field("value").type, letters.schema.field("value").type} == {pa.string()}
