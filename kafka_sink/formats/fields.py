@@ -116,17 +116,16 @@ def only_present(pieces: Sequence[Piece], absent: Absent) -> list[Piece]:
     # All bits of a row that is there, none of one that is not.
     keep = absent.astype(np.uint64) - np.uint64(1)
     return [
-        _column_without(piece, absent) if isinstance(piece, BinaryColumn) else _kept(piece, keep) for piece in pieces
+        BinaryColumn.of(piece.buffer, piece.starts, np.where(absent, 0, piece.lengths), None, is_contiguous=False)
+        if isinstance(piece, BinaryColumn)
+        else _kept(piece, keep)
+        for piece in pieces
     ]
 
 
 def _kept(field: WordField, keep: UInt64s) -> WordField:
     word = 0 if isinstance(field.word, int) and field.word == 0 else keep & np.asarray(field.word, dtype=np.uint64)
     return WordField(word, keep & np.asarray(field.size, dtype=np.uint64), 0, field.max_size)
-
-
-def _column_without(column: BinaryColumn, absent: Bools) -> BinaryColumn:
-    return BinaryColumn.of(column.buffer, column.starts, np.where(absent, 0, column.lengths), None, is_contiguous=False)
 
 
 def decimal_halves(array: pa.Array) -> tuple[UInt64s, UInt64s]:

@@ -139,7 +139,7 @@ def _gunzip(view: memoryview, max_bytes: int) -> Iterator[bytes]:
     while position < len(view) or not position:
         compressed = view[position : position + given_bytes]
         plain = stream.decompress(compressed, PIECE_BYTES)
-        while stream.unconsumed_tail or len(plain) == PIECE_BYTES:
+        while not stream.eof and (stream.unconsumed_tail or len(plain) == PIECE_BYTES):
             yield plain
             plain = stream.decompress(stream.unconsumed_tail, PIECE_BYTES)
         if plain:

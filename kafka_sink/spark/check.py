@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
-
 from kafka_sink.common.errors import ConfigError, SchemaError
 from kafka_sink.common.version import VERSION
 from kafka_sink.formats.errors import FormatError
@@ -33,6 +31,7 @@ from kafka_sink.registry.config import SubjectNameStrategy
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.driver.before_write import check_schema
 from kafka_sink.spark.driver.column_formats import forms_to_register, registered_schema, subject_of
+from kafka_sink.spark.driver.job_failures import summary_of
 from kafka_sink.spark.driver.jobs import Interrupts, run_stoppable
 from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
@@ -168,9 +167,9 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
         schema = ", ".join(f"{name} string" for name in _COLUMNS)
         with Interrupts() as interrupts:
             rows = run_stoppable(spark, spark.range(0, 1, 1, 1).mapInArrow(run, schema).collect, interrupts)
-    except PySparkException as error:
+    except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if "Error: " in line]
-        reason = lines[-1] if lines else type(error).__name__
+        reason = lines[-1] if lines else summary_of(error)
         advice = "look into the executor's log; its Python (PYSPARK_PYTHON) needs kafkalite and pyarrow"
         return [Finding("task", "check on an executor", Status.FAILED, reason, advice, place=_EXECUTOR)]
     return [Finding(**{**row.asDict(), "status": Status(row.status)}) for row in rows]

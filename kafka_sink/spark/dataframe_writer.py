@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyspark.sql import functions as f
-
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import CancelledWriteError, ConfigError, KafkaError, SinkWriteError
 from kafka_sink.common.log_context import Said, once
@@ -211,7 +209,7 @@ class WriteCourse:
             if self.version is not None and not self.is_of_query:
                 error.add_note(f"kafkalite: if version {self.version} is not committed, {IN_ORDER}")
             return error
-        if error.args:
+        if error.args or isinstance(error, Exception):
             error.add_note(f"kafkalite: {self.what_stays()}")
         else:
             error.args = (self.stopped(),)
@@ -381,6 +379,8 @@ class _DataFrameWrite:
             if item.name != "partition"
         ]
 
+        # The limits of timestamps depend on it: if Spark runs a stage again, each row is judged alike.
+        now_ms = SYSTEM_CLOCK.wall_ms()
         fields.append(StructField("partition", IntegerType()))
         if spec.on_bad_row != FAIL:
             fields.append(StructField(KIND, ByteType()))
@@ -389,11 +389,11 @@ class _DataFrameWrite:
             with worker_process.of(spec):
                 from kafka_sink.spark.task.placing import with_partitions
 
-                yield from with_partitions(batches, spec)
+                yield from with_partitions(batches, spec, now_ms)
 
         placed = df.mapInArrow(with_partitions_of, StructType(fields))
         topic = spec.topic
-        keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
+        keys = ["partition"] if topic is not None else ["topic", "partition"]
         tasks = shuffle_tasks(df, topic, spec.producer)
         grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
         return self._run_jobs(lambda: grouped.localCheckpoint(eager=True))

@@ -176,7 +176,8 @@ def key_and_chain(data: bytes, password: str, key_password: str) -> str:
     """
     if not data.startswith(MAGIC):
         store = _read_pkcs12(data, password)
-        _check_single(_private_keys(data))
+        # Each private key in a store is encrypted by itself, unlike certificates.
+        _check_single(sum(tag == _IDENTIFIER and inner in _KEY_BAGS for tag, inner, _ in _elements(data)))
         return _pkcs12_identity(store)
     if not password:
         raise KeyStoreError("the password of the store is required", is_about_password=True)
@@ -232,11 +233,6 @@ def _most_iterations(data: bytes) -> int:
         (int.from_bytes(inner) for tag, inner, before in _elements(data) if tag == _INTEGER and before == _OCTETS),
         default=0,
     )
-
-
-def _private_keys(data: bytes) -> int:
-    """The number of private keys in a store, each of which is encrypted by itself, unlike certificates."""
-    return sum(tag == _IDENTIFIER and inner in _KEY_BAGS for tag, inner, _ in _elements(data))
 
 
 def _elements(data: bytes, depth: int = 0) -> Iterator[tuple[int, bytes, int | None]]:

@@ -501,8 +501,7 @@ def _checkpoint(data: bytes) -> None:
 
 
 def _lag(data: bytes) -> None:
-    end, _, latest = text(data).partition("|")
-    lag_of([(end, latest)])
+    lag_of(text(data))
 
 
 def _options(data: bytes) -> None:
@@ -748,9 +747,9 @@ TABLE: Final = (
     ),
     Reader(
         "offsets in Spark's progress",
-        "spark.streaming.progress:_rows_between",
+        "spark.streaming.progress:lag_of spark.streaming.progress:_lag_of",
         _lag,
-        (b'{"t":{"0":5,"1":7}}|{"t":{"0":9,"1":7}}',),
+        (b'{"sources":[{"endOffset":{"t":{"0":5,"1":7}},"latestOffset":{"t":{"0":9,"1":7}}}]}',),
     ),
     Reader(
         "commit messages",

@@ -209,7 +209,7 @@ RECIPES: Final[dict[str, tuple[str, ...]]] = {
     "If all retries fail, the client starts the next login after 10 s": (
         "unit/http/test_token_login.py::test_wrong_secret_is_asked_once_in_ten_seconds",
     ),
-    "`http://` is only accepted for localhost, redirects are not followed": (
+    "The token endpoint must be `https://`, except on localhost. The client follows no redirects": (
         "integration/test_token_endpoint.py::test_plain_http_is_for_this_machine",
         "integration/test_token_endpoint.py::test_refusal_names_reason_and_todo_not_the_secret",
     ),

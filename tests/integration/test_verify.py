@@ -107,6 +107,16 @@ def test_what_differs_is_counted(at: str, topic: str, tmp_path: Path, verify: Ve
     assert (found["missing"], found["missing_rows"], found["twice"], found["extra"]) == (1, [ROWS - 1], 3, 1)
 
 
+def test_columns_of_csv_are_text(at: str, topic: str, tmp_path: Path, verify: Verify) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("key,value\n007,2026-01-01\nNA,1.50\n")
+    producer = Producer({"bootstrap.servers": at})
+    for key, value in ((b"007", b"2026-01-01"), (b"NA", b"1.50")):
+        producer.produce(topic, value, key)
+    producer.flush(30)
+    assert verify(topic, file)[1]["equal"]
+
+
 def test_order_within_a_key(at: str, topic: str, tmp_path: Path, verify: Verify) -> None:
     pq.write_table(table(range(ROWS)), tmp_path / "rows.parquet")
     write(at, topic, iter([KEYS, *range(1, KEYS), 0, *range(KEYS + 1, ROWS)]))
@@ -133,7 +143,8 @@ def test_ranges_of_offsets_and_of_time(at: str, tmp_path: Path, verify: Verify) 
     [
         (["--value", "payload"], "has no column 'payload'; give --key or --value with one of key, value, number"),
         (["--value", "number"], "column 'number' is double, expected text or bytes"),
-        (["--offsets", "0:5"], "expected PARTITION:FIRST-LAST"),
+        (["--offsets", "0:5"], "expected one PARTITION:FIRST-LAST"),
+        (["--offsets", "0:0-9", "--offsets", "0:20-29"], "expected one PARTITION:FIRST-LAST"),
         (["--since", "yesterday"], "expected ms since 1970"),
         (["--offsets", "0:1-2", "--until", "5"], "exclude each other"),
     ],

@@ -42,6 +42,22 @@ def test_both_places(spark: SparkSession, cluster: Any, new_topic: Callable[...,
     assert topic in report._repr_html_()
 
 
+def test_a_job_that_spark_cannot_run_is_a_finding(
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Py4J's error: PySpark has no class of its own for most failures of a job."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError('An error occurred while calling o1.x.\n: Cannot run program "/nowhere/python"')
+
+    monkeypatch.setattr("kafka_sink.spark.check.run_stoppable", fail)
+    report = check(spark, {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": new_topic()})
+    assert not report.is_ok
+    (finding,) = [each for each in report.findings if each.step == "task"]
+    assert 'Cannot run program "/nowhere/python"' in finding.found
+    assert [each.step for each in report.findings if each.place == "driver"], "those of the driver are kept"
+
+
 def test_registry_is_asked_by_the_driver_alone(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,8 +31,9 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
     for text in texts:
         partition, separator, rest = text.partition(":")
         first, dash, last = rest.partition("-")
-        if not (separator and dash and partition.isdecimal() and first.isdecimal() and last.isdecimal()):
-            raise click.BadParameter(f"{text!r}: expected PARTITION:FIRST-LAST, such as 0:100-199.", context, parameter)
+        is_range = separator and dash and partition.isdecimal() and first.isdecimal() and last.isdecimal()
+        if not is_range or int(partition) in ranges:
+            raise click.BadParameter(f"{text!r}: expected one PARTITION:FIRST-LAST, as 0:100-199.", context, parameter)
         ranges[int(partition)] = (int(first), int(last) + 1)
     return ranges
 

@@ -284,7 +284,7 @@ class Matching:
         inside += [check_of_present(check) for check in self._inner(items, kind.value_type, item_path, within)]
         checks = [check_of_contents(inside, lambda items: items)] if inside else []
         if "contains" in schema:
-            fitting = self._verdict(schema["contains"], kind.value_type, item_path, NullFields())
+            fitting = self._verdict(schema["contains"], kind.value_type, item_path, within)
             least, most = schema.get("minContains", 1), schema.get("maxContains", math.inf)
             takes_nulls = takes_null(schema["contains"])
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from kafka_sink.formats.column_format import PROTOBUF, TOP_LEVEL, ColumnEncoder, ColumnFormat, Format
-from kafka_sink.formats.errors import FormatError, shown_type
+from kafka_sink.formats.errors import FormatError, check_unique, shown_type
 from kafka_sink.formats.fields import is_list
 from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.protobuf.matching import fields_of_rows
@@ -206,6 +206,7 @@ def _check_names(kind: pa.DataType, path: str) -> None:
             f"column '{path}' has {kind.num_fields} fields, and only {_MOST_FIELDS} get a number; give a schema"
         )
     entries = [_entry(field.name) for field in kind if pa.types.is_map(field.type)]
+    check_unique(entries, path)
     seen: dict[str, str] = {}
     for field in kind:
         if field.name in entries:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.columns.record_columns import ColumnChunk
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError, RowWithoutKeyError
 from kafka_sink.producer.batching.producer_batch import Compression
 from kafka_sink.producer.config import ProducerConfig
@@ -36,13 +35,12 @@ class LimitChecks:
     :param config: that of the producer that sends the rows.
     """
 
-    def __init__(self, limits: Mapping[str, TopicLimits], config: ProducerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, limits: Mapping[str, TopicLimits], config: ProducerConfig) -> None:
         self._limits = limits
         self._compression = Compression.of(config)
-        self._clock = clock
 
-    def check(self, topic: str, chunk: ColumnChunk) -> None:
-        """Check all rows of *chunk*, which are sent to *topic* now.
+    def check(self, topic: str, chunk: ColumnChunk, now_ms: int) -> None:
+        """Check all rows of *chunk*, which are sent to *topic* at *now_ms* (since 1970).
 
         :raises RowError: about the rows that the brokers would refuse.
         """
@@ -52,7 +50,6 @@ class LimitChecks:
         if limits.needs_key:
             _check_keys(topic, chunk)
         if (timestamps := chunk.timestamps) is not None:
-            now_ms = self._clock.wall_ms()
             if limits.before is not None and now_ms - int(timestamps.min()) > limits.before.most_ms:
                 raise _out_of_time(limits.before, topic, timestamps, now_ms - timestamps, "before")
             if limits.after is not None and int(timestamps.max()) - now_ms > limits.after.most_ms:

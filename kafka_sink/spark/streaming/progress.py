@@ -10,9 +10,9 @@ import json
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -135,7 +135,7 @@ class ProgressListener(StreamingQueryListener):
 
     def _note_source(self, progress: StreamingQueryProgress) -> None:
         """Append the lag of the source to the report, where the pages of kafkalite ui read it."""
-        lag = lag_of([(source.endOffset, source.latestOffset) for source in progress.sources])
+        lag = lag_of(progress.json)
         # Without a write there is nothing to which it belongs.
         if lag is None or not self._report.exists():
             return
@@ -154,26 +154,27 @@ class ProgressListener(StreamingQueryListener):
                 _log.error("ROWS WERE BEING LOST: %s", error)
 
 
-def lag_of(sources: Sequence[tuple[str | None, str | None]]) -> int | None:
-    """The rows that sources have after what was read, by their end offsets and latest offsets as Spark's progress has
-    them; None if none of the sources counts rows by topic and partition, as Kafka's does.
+def lag_of(progress: str) -> int | None:
+    """The rows that sources have after those that were read, by their end offsets and latest offsets in Spark's
+    *progress* (JSON); None if none of the sources counts rows by topic and partition, as Kafka's does.
 
     Source: Spark, Structured Streaming and Kafka Integration Guide; ``StreamingQueryProgress.sources``.
     """
-    lags = [lag for end, latest in sources if (lag := _rows_between(end, latest)) is not None]
-    return sum(lags) if lags else None
-
-
-def _rows_between(end: str | None, latest: str | None) -> int | None:
     try:
-        ends: dict[str, dict[str, int]] = parsed_json(end or "")
-        latests: dict[str, dict[str, int]] = parsed_json(latest or "")
+        lags = [_lag_of(source) for source in parsed_json(progress)["sources"]]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return sum(lag for lag in lags if lag is not None) if any(lag is not None for lag in lags) else None
+
+
+def _lag_of(source: Any) -> int | None:
+    try:
         return sum(
-            max(offset - ends.get(topic, {}).get(partition, 0), 0)
-            for topic, offsets in latests.items()
+            max(int(offset) - int(source["endOffset"].get(topic, {}).get(partition, 0)), 0)
+            for topic, offsets in source["latestOffset"].items()
             for partition, offset in offsets.items()
         )
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
 
 

@@ -33,13 +33,14 @@ from kafka_sink.spark.task.task_rows import BadRows, Payloads, TaskRows, TopicCh
 from kafka_sink.spark.write_spec import DEAD_LETTER, FAIL, KIND, WriteSpec
 
 
-def with_partitions(batches: Iterator[pa.RecordBatch], spec: WriteSpec) -> Iterator[pa.RecordBatch]:
+def with_partitions(batches: Iterator[pa.RecordBatch], spec: WriteSpec, now_ms: int) -> Iterator[pa.RecordBatch]:
     """*batches* as payloads, with the partition of every row, and its kind unless the write fails at a bad row.
+    Timestamps are compared with *now_ms* (since 1970), the driver's time when the write began.
 
     :raises SinkWriteError: if a topic does not exist, or a row cannot be written and the write fails then.
     :raises TooManyBadRowsError: if more rows of this task cannot be written than maxBadRows allows.
     """
-    placing = _Placing(spec)
+    placing = _Placing(spec, now_ms)
     try:
         for batch in batches:
             yield from placing.of(batch)
@@ -50,8 +51,9 @@ def with_partitions(batches: Iterator[pa.RecordBatch], spec: WriteSpec) -> Itera
 class _Placing:
     """The rows of one task."""
 
-    def __init__(self, spec: WriteSpec) -> None:
+    def __init__(self, spec: WriteSpec, now_ms: int) -> None:
         self._spec = spec
+        self._now_ms = now_ms
         self._counts: dict[str, int] = {}
         self._rows_before = 0
         self._payloads = Payloads(spec.formats)
@@ -87,7 +89,7 @@ class _Placing:
                 if part.chunk.num_rows:
                     checked_sizes(self._config, part.topic, part.chunk)
                 check_partitions(part.topic, part.partitions, self._count(part.topic))
-                self._limits.check(part.topic, part.chunk)
+                self._limits.check(part.topic, part.chunk, self._now_ms)
             except RowError as error:
                 raise part.in_batch(error) from error
         return parts

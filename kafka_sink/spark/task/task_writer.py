@@ -257,7 +257,7 @@ class _TaskAttempt:
                 if part.topic in self._too_few_partitions:
                     # The producer would wait for the partition again.
                     check_partitions(part.topic, part.partitions, len(producer.partitions_for(part.topic)))
-                self._limits.check(part.topic, part.chunk)
+                self._limits.check(part.topic, part.chunk, SYSTEM_CLOCK.wall_ms())
                 _stage(producer, part.topic, part.chunk, part.partitions, self._tracker)
                 return
             except RowError as error:

@@ -56,6 +56,10 @@ class WorkerProcess:
         self._freezes = 0
         self._modules_when_frozen = 0
 
+    def __reduce__(self) -> str:
+        """Pickled by its name: a function that Spark passes on to a task uses that of the task's process."""
+        return "worker_process"
+
     @contextlib.contextmanager
     def task(self, *, tuned: bool) -> Iterator[None]:
         """Wraps the work of one task, or of one call of the planner or committer; *tuned* = False changes nothing but

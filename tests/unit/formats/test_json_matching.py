@@ -82,6 +82,7 @@ CASES: list[Any] = [
     of(lines={"uniqueItems": True}),
     of(lines={"contains": of(("sku",), sku={"const": "x"})}),
     of(lines={"contains": True, "minContains": 0, "maxContains": 1}),
+    of(lines={"items": of(("sku",), sku=OR_NULL), "contains": {"minProperties": 1, "maxProperties": 1}}),
     of(tags={"minProperties": 1, "maxProperties": 1}),
     of(tags={"propertyNames": {"pattern": "^j"}}),
     {"minProperties": 3, "maxProperties": 5},

@@ -132,6 +132,7 @@ def test_columns_without_a_counterpart_are_refused(kind: pa.DataType, expected: 
         (struct(("a", pa.int32()), ("a", pa.int32())), "the fields 'a' and 'a', which have the same name"),
         (struct(("foo_bar", pa.int32()), ("fooBar", pa.int32())), "the fields 'foo_bar' and 'fooBar', which have"),
         (struct(("m", pa.map_(pa.string(), pa.int8())), ("MEntry", pa.int8())), "the name that Protobuf gives to the"),
+        (struct(*((name, pa.map_(pa.string(), pa.int8())) for name in "mM")), "has two fields named 'MEntry'"),
     ],
 )
 def test_rows_and_names_that_protobuf_does_not_have_are_refused(kind: pa.DataType, expected: str) -> None:

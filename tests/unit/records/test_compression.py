@@ -125,6 +125,17 @@ def test_gzip_members_in_a_row() -> None:
             decompress(CompressionType.GZIP, damaged, 1 << 20)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "behind", [b"\0", bytes(9000), gzip.compress(b"two"), b""], ids=["byte", "zeros", "member", "none"]
+)
+def test_gzip_behind_a_member_of_some_megabytes_ends(behind: bytes) -> None:
+    """A given chunk of it inflates to more than a piece, so that zlib keeps a part of the input behind the end."""
+    plain = b"v" * 3_000_000
+    expected = plain + (b"two" if len(behind) > 1 and behind[0] else b"")
+    assert decompress(CompressionType.GZIP, gzip.compress(plain) + behind, len(expected)) == expected
+
+
 @pytest.mark.behaviour("Compression", "Bytes behind gzip and frames that zstd skips are passed over, as Java does")
 def test_what_java_passes_over_is_passed_over() -> None:
     one, two = gzip.compress(b"one "), gzip.compress(b"two")

@@ -145,6 +145,8 @@ def test_an_interrupt_stays_what_it_is_and_says_what_stays() -> None:
         "the write was stopped: 1,200 rows of tasks that had ended and the rows of other tasks that were acknowledged "
         "before stay in topic t, and a repeated write writes them again"
     )
+    bare = WriteCourse("t", 4, None, is_of_query=True).ended_by(AssertionError())
+    assert (str(bare), bare.__notes__) == ("", ["kafkalite: no row of version 4 became visible; write it again"])
     timed_out = WriteCourse("t", 4, None, is_of_query=True, is_deciding=True).ended_by(TimeoutError("after 60 s"))
     assert str(timed_out) == "after 60 s"
     assert timed_out.__notes__ == [

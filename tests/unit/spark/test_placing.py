@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.producer.plugins.partitioner import murmur2
+from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
 from kafka_sink.spark.options import parse_arguments
 from kafka_sink.spark.task.placing import with_partitions
+from kafka_sink.spark.write_spec import WriteSpec
 from tests.support.cases import with_each
 
 PARTITIONS = 6
+NOW_MS = 1_700_000_000_000
 VALUES = [f"order {number}".encode() for number in range(60)]
 
 
@@ -25,11 +30,14 @@ def servers() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def placed(servers: str, batches: list[pa.RecordBatch], **options: str) -> list[pa.RecordBatch]:
+def spec_of(servers: str, **options: str) -> WriteSpec:
     named = {name.replace("_", "."): value for name, value in options.items()}
     given = {"kafka.bootstrap.servers": servers, "topic": "rows", **named}
-    spec = parse_arguments(given, {"txnAppId": "a", "txnVersion": 1}).spec
-    return list(with_partitions(iter(batches), spec))
+    return parse_arguments(given, {"txnAppId": "a", "txnVersion": 1}).spec
+
+
+def placed(servers: str, batches: list[pa.RecordBatch], **options: str) -> list[pa.RecordBatch]:
+    return list(with_partitions(iter(batches), spec_of(servers, **options), NOW_MS))
 
 
 def partitions(batches: list[pa.RecordBatch]) -> dict[bytes, int]:
@@ -67,3 +75,16 @@ def test_dead_letters_follow_text_of_any_width(servers: str, kind: pa.DataType) 
     good, letters = placed(servers, [rows], deadLetterTopic="rejected")
     assert good["value"].to_pylist() == ["w"]
     assert {good.schema.field("value").type, letters.schema.field("value").type} == {pa.string()}
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "A stage that Spark runs again in another order places each row alike")
+def test_limits_of_timestamps_are_those_of_the_writes_begin(servers: str) -> None:
+    spec = spec_of(servers, onBadRow="drop")
+    limit = TimeLimit("message.timestamp.before.max.ms", 1000)
+    spec = replace(spec, limits={"rows": TopicLimits(before=limit)})
+    sent = [datetime.fromtimestamp((NOW_MS - age_ms) / 1000, UTC) for age_ms in (1001, 1000)]
+    rows = pa.record_batch(
+        [pa.array([b"old", b"new"]), pa.array(sent, pa.timestamp("us", "UTC"))], ["value", "timestamp"]
+    )
+    good, dropped = with_partitions(iter([rows]), spec, NOW_MS)
+    assert (good["value"].to_pylist(), dropped.num_rows) == ([b"new"], 1)

@@ -150,15 +150,16 @@ def test_the_address_for_prometheus(tmp_path: Path) -> None:
 @with_each(
     ("sources", "lag"),
     [
-        ([('{"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7,"2":3}}')], 7),
-        ([('{"t":{"0":5}}', '{"t":{"0":9}}'), ('{"u":{"0":1}}', '{"u":{"0":2}}')], 5),
+        ([({"t": {"0": 5, "1": 7}}, {"t": {"0": 9, "1": 7, "2": 3}})], 7),
+        ([({"t": {"0": 5}}, {"t": {"0": 9}}), ({"u": {"0": 1}}, {"u": {"0": 2}})], 5),
         # Kafka's source beside a file source, which counts files.
-        ([('{"t":{"0":5}}', '{"t":{"0":9}}'), ('{"logOffset":1}', '{"logOffset":4}')], 4),
+        ([({"t": {"0": 5}}, {"t": {"0": 9}}), ({"logOffset": 1}, {"logOffset": 4})], 4),
         # The source rate counts seconds, and some have no latest offset.
-        ([("5", "9")], None),
-        ([('{"t":{"0":5}}', None)], None),
+        ([(5, 9)], None),
+        ([({"t": {"0": 5}}, None)], None),
         ([], None),
     ],
 )
-def test_lag_is_that_of_sources_that_count_rows(sources: list[tuple[str | None, str | None]], lag: int | None) -> None:
-    assert lag_of(sources) == lag
+def test_lag_is_that_of_sources_that_count_rows(sources: list[tuple[Any, Any]], lag: int | None) -> None:
+    offsets = [{"endOffset": end, **({} if latest is None else {"latestOffset": latest})} for end, latest in sources]
+    assert lag_of(json.dumps({"batchId": 7, "sources": offsets})) == lag

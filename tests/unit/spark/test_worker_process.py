@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.worker import write_into_data_source
 
-from kafka_sink.spark.task.worker_process import WorkerProcess, connection_to_jvm
+from kafka_sink.spark.task.worker_process import WorkerProcess, connection_to_jvm, worker_process
 
 T = TypeVar("T")
 
@@ -209,3 +211,9 @@ def test_array_of_a_message_imports_no_pandas() -> None:
 
 def test_spark_makes_its_message_as_expected() -> None:
     assert "messages = pa.array([pickled])" in inspect.getsource(write_into_data_source)
+
+
+def test_a_function_of_a_task_uses_the_state_of_its_process() -> None:
+    """Spark pickles nested functions with the objects that they name."""
+    passed_on = pickle.loads(CloudPickleSerializer().dumps(lambda: worker_process))  # type: ignore[no-untyped-call]
+    assert passed_on() is worker_process
