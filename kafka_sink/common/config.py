@@ -74,7 +74,7 @@ class ConfigType:
 _TRIMMED = "".join(map(chr, range(0x21)))
 #: Python's own functions also read 1_000.
 _WHOLE_NUMBER = re.compile(r"[+-]?\d+")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def _parse_bool(value: Any) -> bool:

@@ -217,8 +217,8 @@ class TopicReading:
         topic = response.topics[0]
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnknownTopicOrPartitionError(f"topic {self._topic!r} does not exist")
-        if topic.error_code != ErrorCode.NONE:
-            raise error_for(topic.error_code, f"topic {self._topic!r}")
+        if code := topic.error_code or (ErrorCode.NONE if topic.partitions else ErrorCode.LEADER_NOT_AVAILABLE):
+            raise error_for(code, f"topic {self._topic!r}")
         if self._topic_id not in (ZERO_UUID, topic.topic_id):
             text = f"topic {self._topic} was deleted and created again while it was being read"
             raise ApiError(text, ErrorCode.INCONSISTENT_TOPIC_ID)

@@ -22,7 +22,7 @@ from kafka_sink.formats.errors import FormatError
 
 #: A text with its quotes, or a comment; what does not end goes to the end.
 _TEXT_OR_COMMENT: Final = re.compile(
-    r""""[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|'[^'\\]*(?:\\.[^'\\]*)*(?:'|\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL
+    r""""[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|'[^'\\]*(?:\\.[^'\\]*)*(?:'|\\?\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL
 )
 _VISIBLE: Final = re.compile(r"\S")
 #: Large projects of Protobuf have some hundred files.
@@ -91,7 +91,7 @@ MOST_SCHEMA_CHARACTERS: Final = 1 << 20
 MOST_DEPTH: Final = 100
 #: Of brackets within one another in the JSON of a schema: a type within another takes up to four.
 _MOST_BRACKETS: Final = 4 * MOST_DEPTH
-_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 
 

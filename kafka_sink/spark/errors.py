@@ -61,10 +61,10 @@ def of_task(error: BaseException, text: str, topic: str | None = None, partition
     """The failure of a task for *error*, with this *text*. *topic* and *partition* are where it struck, unless *error*
     itself says it."""
     causes = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
+    while (following := causes[-1].__cause__) is not None and following not in causes:
+        causes.append(following)
     cause = next((link for link in causes if not isinstance(link, SinkWriteError)), error)
-    while isinstance(cause.__cause__, type(cause)):
+    while isinstance(cause.__cause__, type(cause)) and cause.__cause__ is not cause:
         # The same error, of a class that says more.
         cause = cause.__cause__
     kind: type[SinkWriteError] = SinkWriteError

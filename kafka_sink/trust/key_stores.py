@@ -144,6 +144,7 @@ _UNTIL_MARK: Final = 0x80
 _MARK: Final = 0x00
 #: openssl and keytool take some thousand, careful people a million.
 _MOST_ITERATIONS: Final = 10_000_000
+_SCRYPT: Final = bytes.fromhex("2b06010401da47040b")
 #: Elements within one another; stores have about ten.
 _MOST_DEPTH: Final = 50
 
@@ -202,7 +203,7 @@ def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
         raise KeyStoreError(
             "the password of the store has a character that no password has (NUL)", is_about_password=True
         )
-    if _most_iterations(data) > _MOST_ITERATIONS:
+    if _most_iterations(data) > _MOST_ITERATIONS or _SCRYPT in data:
         raise KeyStoreError(
             f"its password is hashed more than {_MOST_ITERATIONS} times, which takes minutes; write it again"
         )

@@ -101,11 +101,6 @@ def _later(context: BrokerContext, delay_ms: int, action: Callable[[], None]) ->
     context.timer.schedule(context.clock.monotonic_ms() + delay_ms, action)
 
 
-def _hold(context: BrokerContext, delay_ms: int, sink: ResponseSink, response: Response) -> None:
-    """The answer is sent *delay_ms* later."""
-    _later(context, delay_ms, partial(sink.send_response, response))
-
-
 def _drip(context: BrokerContext, over_ms: int, sink: ResponseSink, response: Response) -> None:
     """The answer's bytes are sent in pieces over *over_ms*."""
     if not isinstance(response, SendResponse):
@@ -168,7 +163,8 @@ def handle_with_faults(request: ApiRequest[Any], handle: Handle, log: ContextLog
 
 def _changed(context: BrokerContext, sink: ResponseSink, fault: Fault) -> ResponseSink:
     if fault.delay_ms is not None:
-        return _Changed(sink, partial(_hold, context, fault.delay_ms))
+        wait = partial(_later, context, fault.delay_ms)
+        return _Changed(sink, lambda to, response: wait(partial(to.send_response, response)))
     if fault.slow_ms is not None:
         return _Changed(sink, partial(_drip, context, fault.slow_ms))
     if fault.drop is not None:

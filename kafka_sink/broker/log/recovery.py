@@ -66,7 +66,7 @@ def open_log(
     try:
         _load_producers(producers, directory, filesystem, segments, wall_ms)
         if compacted != NO_OFFSET:
-            producers.forget_aborted([aborted for aborted in producers.aborted if not _has_marker(segments, aborted)])
+            producers.forget_aborted({aborted for aborted in producers.aborted if not _has_marker(segments, aborted)})
     except CorruptRecordError as error:
         damage = str(error)
     start = max(start, segments[0].base_offset)

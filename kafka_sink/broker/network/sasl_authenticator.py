@@ -41,6 +41,7 @@ AnswerVersions: TypeAlias = Callable[[m.ApiVersionsRequest, int], tuple[m.ApiVer
 
 #: Minimum interval between two authentications of a client.
 MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
+_MOST_REQUESTS: Final = 100
 
 
 class _State(Enum):
@@ -138,7 +139,9 @@ class SaslServerAuthenticator:
         self._reader.limit(self._config.sasl_server_max_receive_size, self._login_pool)
 
     def authenticate(self) -> None:
-        while self._flush() and self._state is not _State.COMPLETE:
+        for _ in range(_MOST_REQUESTS):
+            if not self._flush() or self._state is _State.COMPLETE:
+                return
             request, self._request = self._request, None
             received = request or self._reader.read_from(self._transport.read_into)
             if self._reader.awaits_memory:
@@ -149,6 +152,7 @@ class SaslServerAuthenticator:
                 self._handle(received)
             finally:
                 received.release()
+        raise AuthenticationError("more requests at once than a login has", ErrorCode.ILLEGAL_SASL_STATE)
 
     def _flush(self) -> bool:
         """Continue to write; False if the socket accepts no more bytes for now."""

@@ -360,7 +360,9 @@ class _Pipeline:
                 if unsent:
                     self._send_to(node, unsent, now_ms)
             if self._unanswered:
-                self._client.poll(self._wait_ms(now_ms), now_ms)
+                # Until the deadline, or until the backoff of a node is over.
+                waits = (self._client.poll_delay_ms(node, now_ms) for node, unsent in self._unsent.items() if unsent)
+                self._client.poll(min(self._call.deadline_ms - now_ms, *waits, FOREVER_MS), now_ms)
                 self._metadata.raise_if_fatal()
         return [answer for answer in self._answers if answer is not None]
 
@@ -384,11 +386,6 @@ class _Pipeline:
             error = NotConnectedError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
             while unsent:
                 self._set(unsent.popleft(), error)
-
-    def _wait_ms(self, now_ms: int) -> int:
-        """The time until the deadline, or until the backoff of a node is over."""
-        waits = (self._client.poll_delay_ms(node, now_ms) for node, unsent in self._unsent.items() if unsent)
-        return min(self._call.deadline_ms - now_ms, *waits, FOREVER_MS)
 
     def _send(self, node: Node, index: int, now_ms: int) -> None:
         _, spec = self._requests[index]

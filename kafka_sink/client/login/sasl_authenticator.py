@@ -45,6 +45,8 @@ _HANDSHAKE_VERSION: Final = 1
 #: A broker that has not proved who it is gets no memory for larger responses. Kafka's brokers limit requests likewise
 #: (sasl.server.max.receive.size).
 _MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
+#: Responses to requests of before a new login.
+_MOST_RECEIVED: Final = 100
 #: The share of its lifetime after which a session is renewed: early enough, and not all clients at once.
 REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
 #: However short a session is: Kafka's brokers refuse to authenticate a connection again within a second (KIP-368).
@@ -137,7 +139,8 @@ class SaslClientAuthenticator:
             received = self._reader.read_from(self._transport.read_into)
             if received is None:
                 return
-            if self._versions and _correlation_id(received) < MIN_RESERVED_CORRELATION_ID:
+            is_of_before = self._versions and len(self._received) < _MOST_RECEIVED
+            if is_of_before and _correlation_id(received) < MIN_RESERVED_CORRELATION_ID:
                 self._received.append(received)
                 continue
             try:

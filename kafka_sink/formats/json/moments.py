@@ -85,7 +85,10 @@ def periods_at(zone: tzinfo, seconds: Int64s) -> tuple[Periods, Int64s]:
     within = np.maximum(seconds, first)
     if int(within.max()) > last:
         within = np.where(within > last, within - (within - last + _CYCLE_S - 1) // _CYCLE_S * _CYCLE_S, within)
-    low, high = (_year_of(int(bound)) // _YEARS_AT_ONCE * _YEARS_AT_ONCE for bound in (within.min(), within.max()))
+    low, high = (
+        (datetime(1970, 1, 1) + timedelta(seconds=int(bound))).year // _YEARS_AT_ONCE * _YEARS_AT_ONCE
+        for bound in (within.min(), within.max())
+    )
     periods = _periods(zone, low, high + _YEARS_AT_ONCE)
     if len(periods.starts) == 1:
         return periods, np.zeros(len(seconds), np.int64)
@@ -142,10 +145,6 @@ def _text(offset: int) -> bytes:
 
 def _second_of(year: int) -> int:
     return int((datetime(year, 1, 1) - datetime(1970, 1, 1)) // timedelta(seconds=1))
-
-
-def _year_of(second: int) -> int:
-    return (datetime(1970, 1, 1) + timedelta(seconds=second)).year
 
 
 _LAST_SHORT_YEAR: Final = 9999

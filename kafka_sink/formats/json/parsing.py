@@ -281,7 +281,7 @@ def _id(schema: Any) -> str:
 
 def _at(schema: Any, pointer: str) -> Any:
     """The part of *schema* that the *pointer* (RFC 6901) leads to; None if there is none."""
-    if pointer and not pointer.startswith("/"):
+    if pointer and (not pointer.startswith("/") or pointer.count("/") > 4 * MOST_DEPTH):
         return None
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

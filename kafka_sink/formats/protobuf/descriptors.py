@@ -44,7 +44,7 @@ _TIMEOUT_S: Final = 60
 #: Of what protoc says so much is shown.
 _SHOWN: Final = 1_000
 _KEPT: Final = 64
-_IMPORT: Final = re.compile(r"""(?:^|[;}])\s*import\s+(?:(?:public|weak|option)\s+)?["']([^"'\n]+)["']""", re.MULTILINE)
+_IMPORT: Final = re.compile(r"""(?m)(?:^[^\S\n]*|[;}]\s*)import\s+(?:(?:public|weak|option)\s+)?["']([^"'\n]+)["']""")
 #: What protoc logs beside its errors.
 _LOG_LINE: Final = re.compile(r"WARNING: |[IWE]\d{4} ")
 

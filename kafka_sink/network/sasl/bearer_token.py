@@ -186,7 +186,7 @@ class RefreshRules:
 _SEPARATOR: Final = "\1"
 _PAIR: Final = "[A-Za-z]+=[^\1]*\1"
 _CLIENT_FIRST: Final = re.compile(
-    f"n,(?:a=(?P<authzid>(?:[^,=\1]|=2C|=3D)+))?,\1(?:{_PAIR})*?"
+    f"n,(?:a=(?P<authzid>(?:[^,=\1]|=2C|=3D)+))?,\1(?:(?!auth=){_PAIR})*"
     f"auth=[Bb]earer +(?P<token>[-_.~+/A-Za-z0-9]+=*)\1(?:{_PAIR})*\1"
 )
 

@@ -190,6 +190,24 @@ def test_requests_before_authentication_are_refused(key: ApiKey, version: int, b
     assert world.answers() == []
 
 
+@pytest.mark.behaviour("SASL", "Clients that have not authenticated get nowhere")
+def test_no_client_holds_the_thread_by_requests_before_its_login() -> None:
+    world = World()
+    for _ in range(101):
+        world.asks(ApiKey.API_VERSIONS, 0)
+    with pytest.raises(AuthenticationError, match="more requests at once than a login has"):
+        world.server.authenticate()
+
+
+def test_a_client_keeps_few_responses_during_its_login() -> None:
+    world = World()
+    world.client.authenticate()
+    world.server.authenticate()
+    world.ours.incoming += 101 * b"\0\0\0\4\0\0\0\0"
+    with pytest.raises(ProtocolError, match="ends too early"):
+        world.client.authenticate()
+
+
 def test_nothing_but_tokens_follows_the_handshake() -> None:
     world = World()
     world.asks(ApiKey.SASL_HANDSHAKE, 1, "PLAIN")

@@ -263,6 +263,13 @@ def test_a_topic_that_is_still_being_made_is_waited_for() -> None:
     assert len(read(cluster)) == 6
 
 
+@pytest.mark.timeout(60)
+def test_a_topic_without_partitions_is_waited_for_a_while() -> None:
+    cluster = FakeLogCluster(0)
+    with pytest.raises(KafkaTimeoutError, match="LEADER_NOT_AVAILABLE"):
+        read(cluster)
+
+
 def test_partition_nobody_answers_for_times_out_with_the_cause() -> None:
     cluster = filled(partitions=2, nodes=2)
     records = reading(cluster).begin(None, EARLIEST, stop_at_end=True)
