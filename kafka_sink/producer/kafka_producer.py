@@ -398,9 +398,7 @@ class KafkaProducer:
         }
         for partition, position in to_commit.items():
             if not 0 <= position.offset < 1 << 63:
-                raise ValueError(
-                    f"the offset to commit is from 0 to {(1 << 63) - 1}, got {position.offset} of {partition}"
-                )
+                raise ValueError(f"expected an offset from 0 to 2**63 - 1, got {position.offset} of {partition}")
         metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
         if not isinstance(metadata, ConsumerGroupMetadata):
             raise ValueError(f"the group is its name or a ConsumerGroupMetadata, got a {type(group).__name__}")

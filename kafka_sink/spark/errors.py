@@ -64,9 +64,9 @@ def of_task(error: BaseException, text: str, topic: str | None = None, partition
     while (following := causes[-1].__cause__) is not None and following not in causes:
         causes.append(following)
     cause = next((link for link in causes if not isinstance(link, SinkWriteError)), error)
-    while isinstance(cause.__cause__, type(cause)) and cause.__cause__ is not cause:
+    while (following := cause.__cause__) in causes[causes.index(cause) + 1 :] and isinstance(following, type(cause)):
         # The same error, of a class that says more.
-        cause = cause.__cause__
+        cause = following
     kind: type[SinkWriteError] = SinkWriteError
     if any(isinstance(link, TooManyBadRowsError) for link in causes):
         kind, cause = TooManyBadRowsError, error

@@ -32,10 +32,11 @@ LONG_POINTERS = json.dumps(
 )
 
 
-def own_cause() -> None:
-    error = ValueError("x")
-    error.__cause__ = error
-    of_task(error, "a row")
+def chain_without_end(length: int) -> None:
+    errors = [ValueError(str(number)) for number in range(length)]
+    for error, cause in zip(errors, [*errors[1:], errors[0]], strict=True):
+        error.__cause__ = cause
+    of_task(errors[0], "a row")
 
 
 CASES: dict[str, tuple[Callable[[], object], type[Exception] | None]] = {
@@ -50,7 +51,8 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception] | None]] = {
         ConfigError,
     ),
     "references by long pointers": (lambda: parse_schema(SchemaText(LONG_POINTERS)), None),
-    "an error that is its own cause": (own_cause, None),
+    "an error that is its own cause": (lambda: chain_without_end(1), None),
+    "two errors that cause each other": (lambda: chain_without_end(2), None),
 }
 
 

@@ -489,7 +489,7 @@ def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
     )
     before = kept_rows(query)
     with pytest.raises(
-        UnwritableRowsError, match=r"batch 0 was not committed: row \d+ of this task .*max\.message\.bytes"
+        UnwritableRowsError, match=r"batch 0 was not committed: row 99 of this task .*max\.message\.bytes"
     ):
         write(frame, options=query.options, app_id=query.topic, version=0)
     assert query.found() == Counter()

@@ -41,7 +41,7 @@ AnswerVersions: TypeAlias = Callable[[m.ApiVersionsRequest, int], tuple[m.ApiVer
 
 #: Minimum interval between two authentications of a client.
 MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
-_MOST_REQUESTS: Final = 100
+_MOST_REQUESTS: Final = 100  # In one call: a client without a login must not hold the network thread.
 
 
 class _State(Enum):

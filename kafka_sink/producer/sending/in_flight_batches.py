@@ -84,13 +84,12 @@ class InFlightBatches:
         # Batches that are appended from now on have their whole time-out ahead, so no check is needed until then.
         self.next_expiry_ms = min(next_expiry_ms, now_ms + timeout_ms)
         for batch in expired:
-            failures = [f"; {each.host}:{each.port}: {each.cause}" for each in self._connection_failures()]
             error = KafkaTimeoutError(
                 f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
                 f"have passed since the batch was created ({self._config.option('delivery.timeout.ms')}={timeout_ms})"
                 + (f"; its last attempt: {batch.last_failure}" if batch.last_failure else "")
                 + self._missing_leader(batch.topic_partition)
-                + "".join(failures)
+                + "".join(f"; {each.host}:{each.port}: {each.cause}" for each in self._connection_failures())
             )
             self.fail(batch, error.of_option(self._config.option("delivery.timeout.ms")))
 

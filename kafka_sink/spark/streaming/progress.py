@@ -161,10 +161,10 @@ def lag_of(progress: str) -> int | None:
     Source: Spark, Structured Streaming and Kafka Integration Guide; ``StreamingQueryProgress.sources``.
     """
     try:
-        lags = [_lag_of(source) for source in parsed_json(progress)["sources"]]
+        lags = [lag for source in parsed_json(progress)["sources"] if (lag := _lag_of(source)) is not None]
     except (ValueError, TypeError, KeyError):
         return None
-    return sum(lag for lag in lags if lag is not None) if any(lag is not None for lag in lags) else None
+    return sum(lags) if lags else None
 
 
 def _lag_of(source: Any) -> int | None:

@@ -69,9 +69,10 @@ class _Placing:
         rows, parts = self._bad.accepted(replace(rows, batch=payloads), self._checked_parts)
         placed = np.empty(rows.batch.num_rows, dtype=np.int32)
         for chunk in parts:
-            chosen = self._choose(chunk.topic, chunk.chunk.key, chunk.chunk.value)
-            if chunk.partitions is not None:
-                chosen = np.where(chunk.partitions == ANY_PARTITION, chosen, chunk.partitions)
+            chosen = chunk.partitions
+            if chosen is None or (chosen == ANY_PARTITION).any():
+                hashed = self._choose(chunk.topic, chunk.chunk.key, chunk.chunk.value)
+                chosen = hashed if chosen is None else np.where(chosen == ANY_PARTITION, hashed, chosen)
             placed[slice(None) if chunk.rows is None else chunk.rows] = chosen
         like = rows.batch.schema
         refused, self._refused = self._refused, []
@@ -123,8 +124,10 @@ class _Placing:
         count = self._count(topic)
         if key is None or self._config.partitioner_ignore_keys:
             return key_partitions(value, count)
-        hashed, nulls = key_partitions(key, count), key.null_mask
-        return hashed if nulls is None else np.where(nulls, key_partitions(value, count), hashed)
+        chosen, nulls = key_partitions(key, count), key.null_mask
+        if nulls is not None:
+            chosen[nulls] = key_partitions(value.take(np.flatnonzero(nulls)), count)
+        return chosen
 
 
 class Kind(IntEnum):
