@@ -18,8 +18,8 @@ from typing import Final
 from tests.proof.parts import Part
 
 RECORDS: Final = "tests/proof/records.jsonl"
-#: Written from what ran, so that nothing that ran depends on them.
-WRITTEN: Final = frozenset({RECORDS, "tests/ways.json", "tests/figures.json", "docs/versions.md"})
+#: Files and folders written from what ran, so that nothing that ran depends on them.
+WRITTEN: Final = (RECORDS, "tests/bench/results/", "tests/ways.json", "tests/figures.json", "docs/versions.md")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Sources:
         self._files = [
             (line.partition("\t")[2], line)
             for line in self._git("ls-tree", "-r", "HEAD").splitlines()
-            if line.partition("\t")[2] not in WRITTEN
+            if not line.partition("\t")[2].startswith(WRITTEN)
         ]
 
     @property
@@ -92,7 +92,7 @@ class Sources:
     def changed(self) -> list[str]:
         """Files that differ from the commit, but those that the ledger writes."""
         status = self._git("status", "--porcelain", "--untracked-files=all", "--no-renames")
-        return [name for name in (line[3:].strip('"') for line in status.splitlines()) if name not in WRITTEN]
+        return [name for name in (line[3:].strip('"') for line in status.splitlines()) if not name.startswith(WRITTEN)]
 
     def _git(self, *arguments: str) -> str:
         command = ["git", "-c", "core.quotePath=off", *arguments]
