@@ -42,8 +42,8 @@ def test_pod_is_what_the_page_says(tmp_path: Path) -> None:
     assert container["securityContext"] == LOCKED
     assert pod["spec"]["securityContext"].items() >= {"runAsNonRoot": True, "runAsUser": 185}.items()
     assert pod["spec"]["terminationGracePeriodSeconds"] == 120
-    # 1 GiB each of heap and overhead.
-    assert container["resources"]["limits"]["memory"] == "2048Mi"
+    # A heap of 1 GiB, and 1280 MiB of overhead.
+    assert container["resources"]["limits"]["memory"] == "2304Mi"
     assert mounts(container) >= {"/etc/kafka", "/tmp", "/opt/spark/work-dir"}
     assert "local:///opt/orders/orders.py" in container["args"]
     (settings,) = (
