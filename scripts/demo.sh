@@ -10,8 +10,8 @@
 # With --avro a third part writes the flights as Avro, with a schema registry beside the embedded broker. confluent-kafka's
 # deserializer reads them back, and they are compared with the file too.
 #
-# --topic NAME (default flights; old topics NAME, NAME-stream and NAME-avro are deleted), --partitions N (default 4),
-# --compression CODEC (default lz4), --batch (only the first part) and --rows N (default all) change the output. --keep
+# --topic NAME (default flights: the topics NAME, NAME-stream and NAME-avro, which must not exist), --partitions N (default
+# 4), --compression CODEC (default lz4), --batch (only the first part) and --rows N (default all) change the output. --keep
 # leaves the embedded broker running afterwards. --ui opens pages in the browser that show all of it, until Ctrl-C. The
 # report of the last run is kept in .work/demo.
 
@@ -149,11 +149,13 @@ lines=$(($(wc -l <"$flights") - 1))
 [ -n "$bootstrap" ] || start_broker
 export KAFKALITE_BOOTSTRAP_SERVERS="$bootstrap"
 
-# new_topic NAME: create an empty topic; an existing one is deleted first.
+# new_topic NAME: create an empty topic. One that exists may have somebody's records, so the demo does not delete it.
 new_topic() {
     say "creating topic $1 with $partitions partitions on $bootstrap …"
     # The demo's own broker is new.
-    if [ -z "$broker_pid" ] && kafkalite topics list | grep -qxF -- "$1"; then kafkalite topics delete "$1" --yes; fi
+    if [ -z "$broker_pid" ] && kafkalite topics list | grep -qxF -- "$1"; then
+        die "topic $1 exists on $bootstrap: name other topics with --topic, or delete it (kafkalite topics delete $1)."
+    fi
     kafkalite topics create "$1" --partitions "$partitions"
 }
 

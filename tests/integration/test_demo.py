@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink import EmbeddedCluster
+from kafka_sink.admin import AdminClient, NewTopic
 from tests.support.amounts import only_long
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
@@ -136,6 +138,17 @@ def test_downloads_are_told_before_they_begin(tmp_path: Path) -> None:
     assert code == 1
     assert re.match(r"downloading, once: Python packages, \d+ MB \(PySpark \d+ MB", told)
     assert error.startswith("error: Python 3.11 or newer is needed")
+
+
+@pytest.mark.behaviour("Demo", "A topic of a running Kafka is never deleted: the demo ends and names it")
+def test_a_topic_of_a_running_kafka_is_kept() -> None:
+    with EmbeddedCluster() as cluster, AdminClient(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("flights", 1)])
+        code, printed = run_demo("--batch", "--bootstrap", cluster.bootstrap_servers)
+        assert admin.list_topics() == ["flights"]
+    assert code == 1
+    assert "error: topic flights exists on 127.0.0.1:" in printed
+    assert ": name other topics with --topic, or delete it" in printed
 
 
 @only_long
