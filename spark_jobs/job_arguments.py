@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType
 
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.properties import load_properties
+from kafka_sink.common.references import PROVIDERS, has_reference
 from kafka_sink.producer.config import inline_secrets
 from kafka_sink.spark.errors import cause_of
 from kafka_sink.spark.write_spec import KAFKA_PREFIX
@@ -193,8 +194,10 @@ def _from_file(path: str) -> dict[str, str]:
     except OSError as error:
         refuse(f"--command-config {path} cannot be read: {error.strerror}")
     for name in inline_secrets(properties):
-        # The executors read the value, so that it does not travel with Spark's options.
-        properties[name] = f"${{file:{Path(path).resolve()}:{name}}}"
+        # The executors read the value, so that it does not travel with Spark's options. References in it they would not
+        # follow; the sink warns of a secret beside one.
+        if not has_reference(properties[name], PROVIDERS):
+            properties[name] = f"${{file:{Path(path).resolve()}:{name}}}"
     return {f"{KAFKA_PREFIX}{name}": value for name, value in properties.items()}
 
 

@@ -31,8 +31,9 @@ EXIT_NOT_SHOWN: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 _PACKAGE: Final = "kafka_sink"
-# The warnings of these packages are also contained in the error that the command reports.
+# The warnings of these packages are also contained in the error that the command reports, but for those of options.
 _TOLD_BY_THE_ERROR: Final = ("kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
+_OF_OPTIONS: Final = ("kafka_sink.client.login", "kafka_sink.producer.config")
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _DEBUG_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"
 #: Wide enough for any table: a pipe has no width, and names must not be truncated.
@@ -62,8 +63,9 @@ def configure_logging(debug: bool) -> None:
     handler.setFormatter(_OneLine(_DEBUG_LOG_FORMAT if debug else _LOG_FORMAT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger(_PACKAGE).setLevel(logging.DEBUG if debug else logging.WARNING)
-    for name in _TOLD_BY_THE_ERROR:
-        logging.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
+    for name in (*_TOLD_BY_THE_ERROR, *_OF_OPTIONS):
+        level = logging.WARNING if name in _OF_OPTIONS else logging.CRITICAL
+        logging.getLogger(name).setLevel(logging.NOTSET if debug else level)
 
 
 def show_progress() -> None:

@@ -48,8 +48,8 @@ class HeadersColumn:
             protocol has it as a text, and readers do not read other bytes.
         """
         kind = array.type
-        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        if not (is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
+        is_list = (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(kind.value_type)
+        if not is_list or [item.name for item in kind.value_type] != ["key", "value"]:
             raise SerializationError(f"headers must be list<struct<key: string, value: binary>>, got {kind}")
         offsets = array.offsets.to_numpy().astype(np.int64)
         first, last = offsets[:-1], offsets[1:]

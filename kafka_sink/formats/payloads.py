@@ -8,6 +8,7 @@ loops over rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -166,7 +167,14 @@ def _refuse(wrong: Bools, absent: Absent, path: str, problem_of: Callable[[int],
 
 def refuse_rows(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:
     """:raises RowSerializationError: about the rows that are *wrong* and not *absent*."""
-    _refuse(wrong, absent, path, lambda row: f"has {shown(array[row].as_py())} in column '{path}', {problem}")
+    _refuse(wrong, absent, path, lambda row: f"has {_shown(array[row : row + 1])} in column '{path}', {problem}")
+
+
+def _shown(row: pa.Array) -> str:
+    # Python has neither all texts nor all dates and time zones.
+    with suppress(ValueError, OverflowError, LookupError):
+        return shown(row[0].as_py())
+    return shown(row.to_string(skip_new_lines=True))
 
 
 def refuse_moments(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.config import shown_address
 from kafka_sink.common.errors import KafkaError, RegistryError, SchemaNotFoundError
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.http.exchange import Server
@@ -49,8 +50,9 @@ class RegistrySteps:
 
     def steps(self) -> list[Step]:
         """One step for the addresses, and one for each subject."""
-        url = self.target.properties.get("schema.registry.url", "")
-        shown = ", ".join(address.rpartition("@")[2] for address in url.split(","))
+        addresses = self.target.properties.get("schema.registry.url", "").split(",")
+        is_list = all("://" in address for address in addresses)
+        shown = ", ".join(address.rpartition("@")[2] for address in addresses) if is_list else shown_address(addresses)
         subjects = [
             Step(_SUBJECT, subject.name, lambda of=subject: [self._subject(of)], (_REGISTRY,))  # type: ignore[misc]
             for subject in self.target.subjects

@@ -18,6 +18,7 @@ from kafka_sink.client.login.channel_security import create_channel_builder
 from kafka_sink.client.login.credentials import is_of_aws
 from kafka_sink.client.options.config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, ClientConfig, parse_addresses
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.config import shown_address
 from kafka_sink.common.errors import ApiError, DisconnectError, SslAuthenticationError
 from kafka_sink.common.model import Node, host_and_port
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, MECHANISMS, OAUTHBEARER
@@ -239,10 +240,10 @@ class ConnectionSteps:
     _nodes: list[Node] = field(default_factory=list, init=False)
 
     def steps(self) -> list[Step]:
-        servers = self.target.properties.get("bootstrap.servers", "")
+        servers = shown_address(self.target.properties.get("bootstrap.servers", ""))
         return [
             Step(OPTIONS, "all", self._read_options),
-            Step(BOOTSTRAP, str(servers), self._try_bootstrap_servers, (OPTIONS,)),
+            Step(BOOTSTRAP, servers, self._try_bootstrap_servers, (OPTIONS,)),
             Step(CLUSTER, "metadata", self._ask_for_metadata, (OPTIONS,)),
             Step(BROKERS, "advertised listeners", self._try_brokers, (CLUSTER,)),
         ]

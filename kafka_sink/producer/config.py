@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +33,9 @@ _OF_TRUST = frozenset({"ssl_truststore_certificates", "ssl_truststore_password"}
 _CREDENTIALS = _OF_KEYS | _OF_TRUST | {"sasl_jaas_config", "sasl_username", "sasl_password"}
 #: Stands for a value that only the process that connects knows.
 _UNKNOWN = "unknown"
+#: Options of security, which no plugin has; and a secret of a login module that is no reference.
+_OF_SECURITY = re.compile(r"(?:enable[._])?(?:ssl|sasl|security|client)[._]", re.IGNORECASE)
+_OF_LOGIN = re.compile(r"(?i)(?:password|secret)\s*=\s*(?!\s|[\"']?\$\{(?:env|file|dir):)[\"']?[^\"';\s]")
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -194,7 +198,12 @@ def names_for_plugins(properties: Mapping[str, Any], *, are_given: bool = False)
         name
         for name in properties
         if is_of_registry_clients(name)
-        or not (name in kafka_names or ProducerConfig.reader_of(name) or c.misspelt(name, kafka_names))
+        or not (
+            name in kafka_names
+            or ProducerConfig.reader_of(name)
+            or c.misspelt(name, kafka_names)
+            or (_OF_SECURITY.match(name) and ProducerConfig.instead_of(name, "", kafka_names))
+        )
     )
 
 
@@ -263,9 +272,9 @@ def inline_secrets(values: Mapping[str, Any]) -> list[str]:
         for name, (entry, _) in c.keys(ProducerConfig).items()
         if entry.sensitive
         and values.get(name)
-        and not has_reference(values[name], PROVIDERS)
-        # A login module may have no secret.
-        and (name != "sasl.jaas.config" or any(word in str(values[name]).lower() for word in ("password", "secret")))
+        # A login module may have no secret, or a reference beside one.
+        and (name != "sasl.jaas.config" or _OF_LOGIN.search(str(values[name])))
+        and (name == "sasl.jaas.config" or not has_reference(values[name], PROVIDERS))
     ]
 
 

@@ -297,8 +297,8 @@ def check_of_serializers(name: str, value: str) -> None:
     option = next((option for option in ("rule.executors", "rule.actions") if name.startswith(f"{option}.")), name)
     taken, reason = _OF_ONE_VALUE[option]
     if not taken or value.strip().lower().rpartition(".")[2] != taken:
-        only = f", expected {taken}" if taken else ""
-        raise ConfigError.of(name, f": {value!r} would change the payloads{only}: {reason}; remove it")
+        shown, only = repr(value) if name == option else c.REDACTED, f", expected {taken}" if taken else ""
+        raise ConfigError.of(name, f": {shown} would change the payloads{only}: {reason}; remove it")
 
 
 def is_of_serializers(name: str) -> bool:

@@ -96,7 +96,7 @@ class ProducerSpec:
         if not self.deferred:
             return self.config
         values = {**c.changed(self.config), **self.deferred}
-        return producer_config.read(values, prefix=KAFKA_PREFIX, explicit=self.explicit)
+        return _answered(producer_config.read(values, prefix=KAFKA_PREFIX, explicit=self.explicit))
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -194,16 +194,19 @@ def producer_spec(values: Mapping[str, str], without_effect: Mapping[str, str] =
     checked = producer_config.read({**defaults, **here}, prefix=KAFKA_PREFIX, explicit=here)
     if is_secure_here:
         producer_config.check_elsewhere(checked)
-    if checked.acks == "0":
-        raise ConfigError.of(
-            f"{KAFKA_PREFIX}acks",
-            ": '0' is not allowed, expected all or 1; without acknowledgements it is not "
-            "known whether the rows were written",
-        )
+    _answered(checked)
     if deferred:
         here = {name: value for name, value in own.items() if name not in deferred}
         checked = replace(c.parse(ProducerConfig, {**defaults, **here}), option_prefix=KAFKA_PREFIX)
     return ProducerSpec(checked, frozenset(own), deferred, plugin_options, two_phase)
+
+
+def _answered(config: ProducerConfig) -> ProducerConfig:
+    """*config*. :raises ConfigError: if brokers do not answer it."""
+    if config.acks == "0":
+        text = ": '0' is not allowed, expected all or 1; without acknowledgements it is not known whether the rows were"
+        raise ConfigError.of(f"{KAFKA_PREFIX}acks", f"{text} written")
+    return config
 
 
 def _take_two_phase(kafka_values: dict[str, str]) -> bool:

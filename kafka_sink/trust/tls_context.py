@@ -139,6 +139,10 @@ class TlsContexts:
                 context.set_ciphers(":".join(map(openssl_name, suites)))
             except ssl.SSLError:
                 raise ConfigError.of(option, f": OpenSSL supports none of {', '.join(suites)} for TLS 1.2") from None
+            known = {suite["name"] for suite in context.get_ciphers() if suite["protocol"] != TLS_1_3}
+            unused = [name for name in suites if name.startswith("TLS_") and openssl_name(name) not in known]
+            if unused:
+                self._log.warning("%s: not for TLS 1.2, or not OpenSSL's, and left out: %s", option, ", ".join(unused))
         context.minimum_version = _VERSIONS[min(versions)]
         context.maximum_version = _VERSIONS[max(versions)]
 

@@ -21,6 +21,7 @@ from kafka_sink.client.options.config import SASL_PLAINTEXT, SASL_SSL, SSL, Clie
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.log_context import warn
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, MECHANISMS, OAUTHBEARER, PLAIN
 from kafka_sink.common.text import words
 from kafka_sink.network.channel.authenticator import Authenticator
@@ -122,12 +123,8 @@ def _warn_of_unused(config: ClientConfig) -> None:
         if name.startswith(tuple(families)) and getattr(config, item.name) != item.default
     ]
     if unused:
-        _log.warning(
-            "with %s=%s, these options have no effect: %s",
-            config.option("security.protocol"),
-            protocol,
-            ", ".join(unused),
-        )
+        option = config.option("security.protocol")
+        warn(_log, "with %s=%s, these options have no effect: %s", option, protocol, ", ".join(unused))
 
 
 def _authenticators(
@@ -147,19 +144,13 @@ def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]
     """A function that begins an exchange of the configured mechanism with the configured credentials and a host."""
     mechanism = MECHANISMS[config.sasl_mechanism]
     if mechanism.name == AWS_MSK_IAM:
-        _log.warning(
-            "%s=AWS_MSK_IAM is translated into OAUTHBEARER, which MSK's brokers accept on the same port; set "
-            "OAUTHBEARER and %s to say so yourself",
-            config.option("sasl.mechanism"),
-            config.option("sasl.oauthbearer.aws.region"),
-        )
+        text = "%s=AWS_MSK_IAM is translated into OAUTHBEARER, which MSK's brokers accept on the same port; set "
+        text += "OAUTHBEARER and %s to say so yourself"
+        warn(_log, text, config.option("sasl.mechanism"), config.option("sasl.oauthbearer.aws.region"))
     begin = _EXCHANGES.get(mechanism.sent_as or mechanism.name, _scram)(config, clock)
     if mechanism.exposed and config.security_protocol == SASL_PLAINTEXT:
-        _log.warning(
-            "%s over SASL_PLAINTEXT sends the %s unencrypted; use SASL_SSL to encrypt it",
-            mechanism.sent_as or mechanism.name,
-            mechanism.exposed,
-        )
+        text = "%s over SASL_PLAINTEXT sends the %s unencrypted; use SASL_SSL to encrypt it"
+        warn(_log, text, mechanism.sent_as or mechanism.name, mechanism.exposed)
     return begin
 
 

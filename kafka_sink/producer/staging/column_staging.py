@@ -138,10 +138,10 @@ class ColumnStaging:
     ) -> NDArray[np.int32]:
         if partitions is None:
             return self._choose_partitions(topic, chunk, sizes, cluster)
-        free = partitions == ANY_PARTITION
-        if not free.any():
-            return partitions
-        return np.where(free, self._choose_partitions(topic, chunk, sizes, cluster), partitions)
+        free, chosen = np.flatnonzero(partitions == ANY_PARTITION), partitions.astype(np.int32)
+        if len(free):
+            chosen[free] = self._choose_partitions(topic, chunk.take(free), sizes[free], cluster)
+        return chosen
 
     def _choose_partitions(
         self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
