@@ -238,8 +238,8 @@ class Group:
             for known, member in self.members.items()
         }
         self.static_members[old.instance_id] = new_member_id
-        if self.leader == old.member_id:
-            self.leader = new_member_id
+        self.leader = new_member_id if self.leader == old.member_id else self.leader
+        self.pending_syncs = {new_member_id if known == old.member_id else known for known in self.pending_syncs}
         return new
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:

@@ -71,12 +71,12 @@ class TransactionMarkers:
             self.write_partition(partition, marker, version)
         except ApiError as error:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return self._cluster.topic(partition.topic) is None
-            if error.code in _OBSOLETE:
-                _log.warning("no marker for %s: %s", partition, error)
-                return True
-            _log.info("the marker for %s is written later: %s", partition, error)
-            return False
+                topic = self._cluster.topic(partition.topic)
+                return topic is None or partition not in topic.topic_partitions()
+            if error.code not in _OBSOLETE:
+                _log.info("the marker for %s is written later: %s", partition, error)
+                return False
+            _log.warning("no marker for %s: %s", partition, error)
         return True
 
     def write_partition(self, partition: TopicPartition, marker: EndTransactionMarker, version: int) -> None:

@@ -117,7 +117,7 @@ def _produce_partition(
     partition = context.led_partition(topic, data.index)
     if request.body.acks == _ALL_ACKS:
         in_sync = sum(replica in context.cluster.nodes for replica in partition.replicas)
-        if in_sync < topic.settings.min_insync_replicas:
+        if in_sync < min(topic.settings.min_insync_replicas, len(partition.replicas)):
             raise ApiError(f"{in_sync} replicas are in sync", ErrorCode.NOT_ENOUGH_REPLICAS)
     # Decoding returns a memoryview or None; record sets of several buffers occur only in clients that encode requests.
     assert data.records is None or isinstance(data.records, memoryview)

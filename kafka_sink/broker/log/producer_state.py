@@ -265,15 +265,15 @@ class ProducerStateManager:
     ) -> VerificationGuard:
         """See :meth:`PartitionLog.begin_verification`; the end of the transaction in question invalidates the guard.
 
-        Until a batch is appended, :meth:`check` rejects batches after the lowest *sequence* that is being verified.
+        Until a batch is appended, :meth:`check` rejects those after the lowest *sequence* that is being verified, in
+        version 2 all but the first: an earlier one may have been refused before it was verified (KAFKA-18202).
         A client of version 2 begins its next transaction as soon as the outcome of the last one is decided, possibly
         before the marker is in this log: a marker with the epoch in question belongs to the last transaction.
         """
-        state = self._states.get(producer_id)
-        if state is not None:
+        if (state := self._states.get(producer_id)) is not None:
             self._check_epoch(state, producer_id, epoch)
-        verifying = self._verification_states.get(producer_id)
-        if verifying is None or epoch > verifying.epoch:
+        sequence = 0 if transaction_version is TransactionVersion.V2 else sequence
+        if (verifying := self._verification_states.get(producer_id)) is None or epoch > verifying.epoch:
             self._verification_states[producer_id] = _VerificationState(epoch, sequence, wall_ms)
         elif epoch == verifying.epoch:
             verifying.lowest_sequence = min(verifying.lowest_sequence, sequence)

@@ -262,6 +262,12 @@ def test_acks_all_needs_replicas_in_sync() -> None:
     assert produced(node, 9, produce(node, acks=1)).error_code == 0
 
 
+def test_no_more_replicas_are_needed_than_a_partition_has() -> None:
+    node = BrokerNode(nodes=2, min_insync_replicas=2)
+    node.cluster.create_topic("t", assignment=[[1]])
+    assert produced(node, 9, produce(node)).error_code == 0
+
+
 @pytest.mark.behaviour("Log", "A duplicate is answered with its old offset, and a gap is refused")
 def test_a_duplicate_is_told_its_old_offset_and_a_gap_is_refused(node: BrokerNode) -> None:
     def idempotent(sequence: int) -> Any:

@@ -365,6 +365,30 @@ def test_static_member_replaced_before_sync_causes_rebalance(world: GroupWorld) 
     assert again.generation == one.generation == 3
 
 
+def test_static_member_back_before_its_sync_harms_no_group(world: GroupWorld) -> None:
+    leader, lost = world.member(), world.member(instance_id="i")
+    leader.enter()
+    lost.join()
+    leader.join()
+    # The process of the static member ends before it has sent its sync, and begins again while the others go on.
+    leader.sync(leader, lost)
+    assert world.state() == "Stable"
+    again = world.member(instance_id="i")
+    again.join()
+    assert again.sync() is not None
+    for _ in range(REBALANCE_MS // SESSION_MS * 3):
+        world.wait(SESSION_MS // 2)
+        leader.heartbeat()
+        again.heartbeat()
+    assert (world.state(), again.generation) == ("Stable", leader.generation)
+    other = world.member()
+    other.join(group_id="others")
+    other.join(group_id="others")
+    world.wait(2 * SESSION_MS)
+    # Nothing was heard of the member of another group.
+    assert world.groups.describe("others").members == ()
+
+
 def test_static_member_keeps_its_place_after_missed_rebalance(world: GroupWorld) -> None:
     (member,) = world.stable(instance_id="i", session_ms=3 * REBALANCE_MS)
     other = world.member()

@@ -142,6 +142,16 @@ def test_deleted_participant_is_no_longer_waited_for(node: BrokerNode) -> None:
     assert state(node).state is TransactionState.COMPLETE_COMMIT
 
 
+def test_participant_is_gone_if_its_topic_is_smaller_now(node: BrokerNode) -> None:
+    producer = begin(node, TopicPartition("t", 1), PARTITION)
+    # A test deletes its topic while a transaction is open, and the next one makes it again, smaller.
+    node.cluster.delete_topics(["t"], lambda topic: None)
+    node.cluster.create_topic("t", assignment=[[1]])
+    after = end(node, producer)
+    assert state(node).state is TransactionState.COMPLETE_COMMIT
+    assert write(node, after) == 0
+
+
 def test_many_stuck_transactions_do_not_delay_one_that_can_end(node: BrokerNode) -> None:
     node.cluster.node_down(2)
     for number in range(120):

@@ -364,6 +364,13 @@ def test_no_batch_is_stored_before_the_lowest_verified_sequence(log: PartitionLo
     assert [write(log, 1, sequence, epoch=1) for sequence in (0, 1, 2)] == [0, 1, 2]
 
 
+def test_version_2_begins_with_sequence_0_in_a_new_partition(log: PartitionLog) -> None:
+    # The first batch was refused before it was verified: its broker did not lead the partition.
+    ask(log, 1)
+    refused(lambda: write(log, 1, 1, epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert [write(log, 1, sequence, epoch=1) for sequence in (0, 1)] == [0, 1]
+
+
 def test_lowest_sequence_counts_for_its_epoch_until_a_marker(log: PartitionLog) -> None:
     ask(log, 0)
     # The newer epoch begins with what it has, as nothing is known of the producer here.
