@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from kafka_sink.cli.values.json_records import bytes_from_json, json_object
 from kafka_sink.cli.values.typed_values import shown
@@ -260,8 +261,14 @@ _JSON: Final = "json"
 FILE_FORMATS: Final = ("parquet", "csv", _JSON, "orc")
 _SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv", ".json": _JSON, ".jsonl": _JSON, ".orc": "orc"}
 
+#: As Spark reads it: nothing is null, and "" is an empty text.
+_CSV: Final = ds.CsvFileFormat(
+    convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
+)
 _ROWS_AT_A_TIME: Final = 16_384
 _KEY: Final = "key"
+#: Files, and folders such as _temporary, that Spark does not read either; it reads _id=7, a column's.
+_ADDITIONAL: Final = re.compile(r"/(\.|_[^=/]*(/|$))")
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -315,7 +322,7 @@ class ExpectedRows:
         names = rows.schema.names
         if kind == "csv":
             # Its columns are text, also where they look like numbers.
-            rows = ds.dataset(file, format=kind, schema=pa.schema([(name, pa.string()) for name in names]))
+            rows = ds.dataset(file, format=_CSV, schema=pa.schema([(name, pa.string()) for name in names]))
         self._check_columns(file, names)
         key = self.key or (_KEY if _KEY in names else None)
         columns = [self.value] if key is None else [self.value, key]
@@ -340,7 +347,8 @@ def _files(path: Path) -> list[Path]:
     """*path*, or the files in a folder, without the additional files of Spark and Hadoop (_SUCCESS, .part-….crc)."""
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name[0] not in "._")
+    found = (file for file in path.rglob("*") if file.is_file())
+    files = sorted(file for file in found if not _ADDITIONAL.search(f"/{file.relative_to(path)}"))
     if not files:
         raise ConfigError(f"--against {path}: the folder contains no files")
     return files

@@ -10,8 +10,10 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -104,14 +106,22 @@ def error_line(text: str) -> None:
     click.echo("kafkalite: " + printable(" ".join(text.split())), err=True)
 
 
+def _print(text: str, *, is_error: bool = False) -> None:
+    """Print *text*. If nobody reads on (``… | head``), the command still does all of its work, and has its own code."""
+    try:
+        click.echo(text, err=is_error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if is_error else sys.stdout).fileno())
+
+
 def line(text: str, *, is_error: bool = False) -> None:
     """Print *text*, which may have texts of brokers, as one line."""
-    click.echo(printable(text), err=is_error)
+    _print(printable(text), is_error=is_error)
     begin_again()
 
 
 def print_json(value: Any) -> None:
-    click.echo(without_controls(json.dumps(value, indent=2, ensure_ascii=False)))
+    _print(without_controls(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def show(as_json: bool, documents: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -129,12 +139,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         table.add_column(printable(column), overflow="fold")
     for row in rows:
         table.add_row(*(printable(str(cell)) for cell in row))
-    table_console().print(table)
+    # Where nobody reads on, rich would end the process.
+    with suppress(SystemExit):
+        table_console().print(table)
 
 
 def table_console() -> Console:
     """What prints tables in the width of the terminal; without one, in its own."""
-    console = Console(file=sys.stdout, highlight=False, markup=False)
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     return console

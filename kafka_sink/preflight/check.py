@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.config import shown_address
 from kafka_sink.common.errors import KafkaError, RegistryError, SchemaNotFoundError
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.http.exchange import Server
@@ -50,9 +49,9 @@ class RegistrySteps:
 
     def steps(self) -> list[Step]:
         """One step for the addresses, and one for each subject."""
-        addresses = self.target.properties.get("schema.registry.url", "").split(",")
-        is_list = all("://" in address for address in addresses)
-        shown = ", ".join(address.rpartition("@")[2] for address in addresses) if is_list else shown_address(addresses)
+        url = self.target.properties.get("schema.registry.url", "")
+        # A password may have any character, a comma too.
+        shown = "schema.registry.url" if "@" in url else url
         subjects = [
             Step(_SUBJECT, subject.name, lambda of=subject: [self._subject(of)], (_REGISTRY,))  # type: ignore[misc]
             for subject in self.target.subjects
@@ -64,7 +63,7 @@ class RegistrySteps:
         findings = []
         client = partial(RegistryClient, tls=tls, clock=self.clock, timeout_ms=_TIMEOUT_MS, rounds=1)
         for url in config.urls:
-            findings += _address(Server.parse(url).shown, client(replace(config, urls=(url,))))
+            findings += _address(client(replace(config, urls=(url,))), Server.parse(url).shown)
         self._config, self._client = config, client(config)
         if not any(finding.status is Status.OK for finding in findings):
             return findings
@@ -118,7 +117,7 @@ class RegistrySteps:
         return Finding(_SUBJECT, subject.name, Status.OK, f"{text} is compatible")
 
 
-def _address(shown: str, client: RegistryClient) -> list[Finding]:
+def _address(client: RegistryClient, shown: str) -> list[Finding]:
     """The finding at one address, and a warning if a secret is sent to it without encryption."""
     try:
         types = ", ".join(client.types())

@@ -262,7 +262,7 @@ def read_writes(file: Path, last: int) -> tuple[int, Sequence[SinkProgress]]:
     """The number of writes, and the *last* ones. A line that its sink is still writing is left out.
 
     :raises OSError: if the file cannot be read.
-    :raises ValueError: if a line is no report; the text names the file and the line.
+    :raises ValueError: if no line is a report; the text names the file and a line.
     """
     lines: deque[tuple[int, str]] = deque(maxlen=last)
     lags: deque[tuple[int, str]] = deque(maxlen=last)
@@ -273,7 +273,16 @@ def read_writes(file: Path, last: int) -> tuple[int, Sequence[SinkProgress]]:
                 is_source = line.startswith(_SOURCE_BEGINS)
                 count += not is_source
                 (lags if is_source else lines).append((number, line))
-    parsed = [_parsed(file, number, line) for number, line in (*lags, *lines)]
+    parsed: list[SinkProgress | SourceLag] = []
+    refusal: ValueError | None = None
+    for number, line in (*lags, *lines):
+        try:
+            parsed.append(_parsed(file, number, line))
+        except ValueError as error:
+            # A full disk has cut it off, and the next one stands behind it.
+            refusal = error
+    if refusal is not None and not parsed:
+        raise refusal
     lag_of = {line.batch: line.lag for line in parsed if isinstance(line, SourceLag)}
     writes = [line for line in parsed if isinstance(line, SinkProgress)]
     return count, [replace(write, lag=lag_of.get(write.batch)) for write in writes]

@@ -137,14 +137,14 @@ def foreach_batch(
     def write_batch(df: DataFrame, batch_id: int) -> None:
         with once(warned):
             numbered = parsed.numbered(batch_id)
-            # None if it is not available, as with Spark Connect.
+            # None if it is not available, as with Spark Connect; a thread of the caller's own does not know it.
             query, _ = micro_batch_of(classic_context(df.sparkSession))
-            writer, run = APPLICATION, None
-            if query is None:
+            running = running_query(df.sparkSession, query)
+            writer, run = APPLICATION, ""
+            if query is None and running is None:
                 offsets = OffsetsReading(checkpoint_location, batch_id).result()
             else:
-                running = running_query(df.sparkSession, query)
-                writer, run = f"query {query}", run_of(running)
+                writer, run = f"query {query or running.id()}", run_of(running) or ""
                 offsets = offsets_of(df.sparkSession, running, batch_id)
             try:
                 asks_brokers = _reaches_brokers(df, numbered)
@@ -246,7 +246,8 @@ class _DataFrameWrite:
             else:
                 summary = (self._atomically if atomic else self._in_parallel)(summary, once, version, course)
                 if self.run is not None:
-                    note_call(self.df, spec, once, self.run, version)
+                    is_written = summary.decision == "written"
+                    note_call(self.df, spec, once, self.run, version, is_written=is_written)
         except BaseException as error:
             failure = course.ended_by(self.interrupts.behind(error))
             publish(replace(summary, outcomes=(), decision="failed", error=reported(failure)), spec)

@@ -168,18 +168,22 @@ def java_query(query: Any) -> Any:
     return getattr(query, "_jsq", None)
 
 
-def running_query(spark: Any, query: str) -> Any:
-    """The query with the id *query* that runs in a classic session, as an object of the JVM. To find it takes several
-    round trips.
+def running_query(spark: Any, query: str | None) -> Any:
+    """The query with the id *query* (None: whose batch has this session) that runs in a classic session, as an object
+    of the JVM. To find it takes several round trips.
 
-    Seen in Spark 3.5 to 4.3 (``SharedState.activeStreamingQueries``). Gone: None, and repeated batches are known by
-    their numbers alone.
+    Seen in Spark 3.5 to 4.3 (``SharedState.activeStreamingQueries``, ``StreamExecution.lastExecution``). Gone: None,
+    and repeated batches are known by their numbers alone.
     """
 
     def access() -> Any:
         # The session of a batch is a clone, and its own manager does not know the query.
         running = spark._jsparkSession.sharedState().activeStreamingQueries()
-        return running.get(spark._jvm.java.util.UUID.fromString(query))
+        if query is not None:
+            return running.get(spark._jvm.java.util.UUID.fromString(query))
+        batches = [(each, each.lastExecution()) for each in running.values()]
+        own = spark._jsparkSession
+        return next((each for each, batch in batches if batch is not None and batch.sparkSession().equals(own)), None)
 
     return _seen(access, None)
 

@@ -24,7 +24,7 @@ from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common import config as common_config
 from kafka_sink.common.bounded import known_number
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, moment_ms, within
-from kafka_sink.common.errors import ApiError, KafkaError, UnknownTopicOrPartitionError
+from kafka_sink.common.errors import ApiError, KafkaError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from kafka_sink.common.metrics import Metric, families
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
@@ -39,9 +39,10 @@ from kafka_sink.ui.documents import group_documents, topic_documents
 #: Rates are those of this time; shorter ones flicker between the batches of a producer.
 _WINDOW_MS: Final = 10_000
 T = TypeVar("T")
-#: The most groups that the page describes, and the most transactional ids: each of them is asked for.
+#: The most groups that the page describes, and the most open transactions: each of them is asked for.
 MOST_GROUPS: Final = 200
 MOST_TRANSACTIONS: Final = 1_000
+_UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 #: Records on a page, and the newest ones in which a key is searched.
 SHOWN_RECORDS: Final = 50
 SEARCHED_RECORDS: Final = 5_000
@@ -201,12 +202,12 @@ class ClusterView:
 
         def read() -> tuple[int, list[TransactionView]]:
             client = self._transactions
-            names = sorted(client.run(client.list_ids()))
+            count, names = len(client.run(client.list_ids())), sorted(client.run(client.list_ids(_UNENDED)))
             described = client.run(client.describe(names[:MOST_TRANSACTIONS]))
             running = [transaction for transaction in described.values() if not transaction.is_over]
             decided = self._decided(running)
             views = [self._transaction(transaction, decided) for transaction in running]
-            return len(names), sorted(views, key=lambda view: (-(view.age_s or 0), view.transactional_id))
+            return count, sorted(views, key=lambda view: (-(view.age_s or 0), view.transactional_id))
 
         return self._share("transactions", read)
 
@@ -329,15 +330,20 @@ def cluster_metrics(cluster: ClusterView) -> Iterator[Metric]:
     """Offsets of partitions, lags of groups, batches of sinks, and open transactions; only that the cluster is down, if
     it does not answer."""
     try:
-        metrics = [*_of_topics(cluster), *_of_groups(cluster)]
-        _, transactions = cluster.transactions()
+        metrics = [*_of_topics(cluster), *_of_groups(cluster), *_of_transactions(cluster)]
     except (KafkaError, OSError):
         yield FAMILIES["up"].at(0)
         return
     yield FAMILIES["up"].at(1)
     yield from metrics
-    yield FAMILIES["open"].at(len(transactions))
-    yield FAMILIES["oldest-age-seconds"].at(max((transaction.age_s or 0 for transaction in transactions), default=0))
+
+
+def _of_transactions(cluster: ClusterView) -> Iterator[Metric]:
+    # A service without them answers all the same.
+    with suppress(UnsupportedVersionError):
+        _, transactions = cluster.transactions()
+        yield FAMILIES["open"].at(len(transactions))
+        yield FAMILIES["oldest-age-seconds"].at(max((each.age_s or 0 for each in transactions), default=0))
 
 
 def _of_topics(cluster: ClusterView) -> Iterator[Metric]:

@@ -152,10 +152,12 @@ def a_transaction_that_hangs(kafkalite: CommandLine) -> None:
     assert "begins at 5; open transactions begin at: 0." in kafkalite(
         "txn", "hanging", topic, "1", "--abort-at", "5", fails=True
     )
-    assert "aborted" in kafkalite("txn", "hanging", topic, "1", "--abort-at", "0")
+    assert f"use 'kafkalite txn abort {topic}.lost'" in kafkalite(
+        "txn", "hanging", topic, "1", "--abort-at", "0", fails=True
+    )
+    kafkalite("txn", "abort", f"{topic}.lost")
     assert [message.value for message in read_topic(kafkalite.bootstrap_servers, topic)] == [b"behind it"]
     assert kafkalite.json("txn", "hanging", topic, "1") == []
     assert "UNKNOWN_TOPIC_OR_PARTITION" in kafkalite("txn", "hanging", topic, "7", fails=True)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in kafkalite("txn", "hanging", f"{topic}.none", fails=True)
-    kafkalite("txn", "abort", f"{topic}.lost")
     producer.close(timeout=0)

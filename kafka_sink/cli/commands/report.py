@@ -138,7 +138,7 @@ def _save(table: Table, writes: Sequence[SinkProgress], target: Path) -> None:
 
     :raises RequirementError: if the packages of the extra are not installed.
     """
-    console = Console(record=True, width=_WIDTH, file=StringIO(), highlight=False, markup=False)
+    console = Console(record=True, width=_WIDTH, file=StringIO(), highlight=False, markup=False, emoji=False)
     console.print(table)
     page, drawn = console.export_html(), ""
     if (figure := chart_of(writes)) is not None:

@@ -20,6 +20,7 @@ from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import NO_TIMEOUT_MS, TopicPartition
+from kafka_sink.common.text import words
 from kafka_sink.exactly_once.accepting import Standing, standing
 from kafka_sink.exactly_once.accepting import accept as accept_batch
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -37,6 +38,9 @@ from kafka_sink.exactly_once.transactions import (
 
 _PREPARED_COMMIT = "PrepareCommit"
 _COMMITTED = "CompleteCommit"
+#: Brokers leave out, without an error, what is in a state that they do not know.
+_STATES = words("Empty Ongoing PrepareCommit PrepareAbort PrepareEpochFence CompleteCommit CompleteAbort Dead")
+_STATE = click.Choice(_STATES, case_sensitive=False)
 
 _ANY_TIMEOUT_MS = 60_000
 
@@ -63,7 +67,7 @@ def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None,
 
 @txn.command("list")
 @click.option("--prefix", help="List only ids that begin with this text.")
-@click.option("--state", "states", multiple=True, help="List only ids in this state, such as Ongoing; may be repeated.")
+@options.several("--state", "states", "List only ids in this state, such as Ongoing", type=_STATE)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def list_(prefix: str | None, states: tuple[str, ...], as_json: bool, connection: options.Connection) -> None:
@@ -286,6 +290,9 @@ def _end_in_log(client: CoordinatorClient, partition: TopicPartition, start_offs
         reason = _against_commit(client, described, chosen)
     elif described is not None and _is_committed(client, described, chosen):
         reason = "was committed by its coordinator, and an abort would lose its rows: use --commit-at."
+    elif described is not None and described.is_ongoing and partition in described.partitions:
+        name = described.transaction.transactional_id
+        reason = f"is still open for its coordinator: use 'kafkalite txn abort {name}'."
     if reason is not None:
         raise click.ClickException(f"the transaction of producer id {chosen.producer_id} in {partition} {reason}")
     client.run(client.leaders.write_marker(partition, chosen, commit=commit))

@@ -104,12 +104,12 @@ class ClusterConnectionStates:
         return self.state(node_id) is ConnectionState.DISCONNECTED
 
     def is_unreachable(self, node_id: str, since_ms: int) -> bool:
-        """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
+        """Whether the last attempt ended at or after *since_ms*, without a connection or again without an answer."""
         peer = self._nodes.get(node_id)
         return (
             peer is not None
             and peer.state is ConnectionState.DISCONNECTED
-            and peer.failed_setups > 0
+            and (peer.failed_setups > 0 or peer.failed_attempts > 1)
             and peer.last_attempt_ms >= since_ms
         )
 

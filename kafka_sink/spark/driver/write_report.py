@@ -260,6 +260,7 @@ class _Call(NamedTuple):
     run: str
     version: int
     df: DataFrame
+    spec: WriteSpec
 
 
 #: Each holds a DataFrame, so those of sinks that have not written for long are forgotten.
@@ -268,25 +269,27 @@ _MOST: Final = 50
 _last: Final[Latest[tuple[tuple[str, ...], str, str], _Call]] = Latest(_MOST)
 
 
-def note_call(df: DataFrame, spec: WriteSpec, sink: ExactlyOnce, run: str, version: int) -> None:
+def note_call(
+    df: DataFrame, spec: WriteSpec, sink: ExactlyOnce, run: str, version: int, *, is_written: bool = False
+) -> None:
     """*df* was written as *version* in this *run* of a query, or skipped because *version* was committed: by another
-    call, if this one has other rows than the first call for *version* in this run.
+    call, if this one has other rows, or another topic, than the first call for *version* in this run.
 
     A skipped call counts as well: whoever restarts a query after the error finds the batch committed in both calls.
 
-    :raises ConfigError: if it has other rows.
+    :raises ConfigError: if it has.
     """
     key = spec.producer.bootstrap_servers, sink.name, sink.progress_topic
     last = _last.get(key)
-    if last is None or (last.run, last.version) != (run, version):
-        _last.put(key, _Call(run, version, df))
+    if is_written or last is None or (last.run, last.version) != (run, version):
+        _last.put(key, _Call(run, version, df, spec))
         return
-    if df.sameSemantics(last.df):
+    if (spec.topic, spec.formats) == (last.spec.topic, last.spec.formats) and df.sameSemantics(last.df):
         return
     missing = "" if version == 0 else ", with option allowMissingProgress=true in its first batch"
     raise ConfigError(
-        f"app_id {sink.name!r} was used twice in batch {version}, for different rows: the first call has committed the "
-        f"batch, and the rows of this one were not written. Give this call an app_id of its own{missing}, and start "
-        "the query again: it runs the batch again, skips what is committed and writes these rows",
+        f"app_id {sink.name!r} was used twice in batch {version}, for different rows or topics: the first call has "
+        "committed the batch, and the rows of this one were not written. Give this call an app_id of its own"
+        f"{missing}, and start the query again: it runs the batch again, skips what is committed and writes these rows",
         option="txnAppId",
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQueryManager
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -30,6 +31,7 @@ from kafka_sink.common.files import replace_text
 from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import start_thread
 from kafka_sink.reports.writes import SinkProgress, SourceLag, StreamFigures, Tail
+from kafka_sink.spark.internals import running_query
 from kafka_sink.spark.streaming.stopping import refuse_continuous
 
 if TYPE_CHECKING:
@@ -140,18 +142,25 @@ class ProgressListener(StreamingQueryListener):
         if lag is None or not self._report.exists():
             return
         # The report is that of the query with the name, or of the session's only one.
-        is_alone = self._query_name is None and len(SparkSession.active().streams.active) == 1
+        is_alone = self._query_name is None and len(_streams_with(str(progress.id)).active) == 1
         if is_alone or (self._query_name is not None and progress.name == self._query_name):
             with self._report.open("ab", buffering=0) as file:
                 file.write(f"{json.dumps(SourceLag(progress.batchId, lag).as_report())}\n".encode())
 
     def _stop_if_continuous(self, query_id: str) -> None:
-        query = SparkSession.active().streams.get(query_id)
+        query = _streams_with(query_id).get(query_id)
         if query is not None:
             try:
                 refuse_continuous(query)
             except KafkaError as error:
                 _log.error("ROWS WERE BEING LOST: %s", error)
+
+
+def _streams_with(query_id: str) -> StreamingQueryManager:
+    """The queries of the session that runs this one, which need not be the active session of the listener's thread."""
+    session = SparkSession.active()
+    running = running_query(session, query_id)
+    return session.streams if running is None else StreamingQueryManager(running.sparkSession().streams())
 
 
 def lag_of(progress: str) -> int | None:

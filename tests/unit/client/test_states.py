@@ -127,7 +127,7 @@ def test_setup_timeout_grows_after_every_failure() -> None:
     connect(subject, ready=False)
     subject.disconnected("1", 0)
     assert subject.is_disconnected("1")
-    assert not subject.is_unreachable("1", 0)
+    assert subject.is_unreachable("1", 0)
     subject.connecting(NODE, 0)
     assert subject.poll_delay_ms("1", 0) == 10_000
 

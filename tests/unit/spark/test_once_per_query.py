@@ -92,7 +92,7 @@ def test_the_warnings_of_the_latest_queries_are_kept(caplog: pytest.LogCaptureFi
     assert warnings(caplog) == 51 + 1, "of the first query again"
 
 
-SPEC: Any = SimpleNamespace(producer=SimpleNamespace(bootstrap_servers=("broker:9092",)))
+SPEC: Any = SimpleNamespace(producer=SimpleNamespace(bootstrap_servers=("broker:9092",)), topic="t", formats=())
 
 
 class Rows:
