@@ -362,8 +362,8 @@ class _DataFrameWrite:
             # Not before the commit, which the round trips to the JVM would delay.
             for rows in placed:
                 remove_checkpoint(rows)
-        summary = replace(summary, outcomes=last, attempts=outcome.attempts, commit_ms=commit_ms)
-        return summary if outcome.skipped is None else summary.skipped(outcome.skipped)
+        summary = replace(summary, attempts=outcome.attempts, commit_ms=commit_ms)
+        return replace(summary, outcomes=last) if outcome.skipped is None else summary.skipped(outcome.skipped)
 
     def _by_partition(self) -> DataFrame:
         """The rows as payloads with the partition of each; the rows of one partition are in one task. They are
