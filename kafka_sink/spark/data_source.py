@@ -27,6 +27,7 @@ from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.log_context import Said, once
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, FencedError, UndecidedError
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
+from kafka_sink.spark.driver.job_failures import reported
 from kafka_sink.spark.driver.write_report import (
     APPLICATION,
     WriteSummary,
@@ -236,6 +237,8 @@ class _ExactlyOnce(OfOneVersion):
         except KafkaError as error:
             again = "" if self._of_query else f"; {IN_ORDER}"
             error.args = (f"{error} [nothing was written{again}]",)
+            failed = WriteSummary(decision="failed", sink=self._exactly_once.name, number=self._exactly_once.version)
+            publish(replace(failed, error=reported(error)), self._spec)
             raise
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

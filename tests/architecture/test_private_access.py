@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "unit/producer/test_producer_batch.py": {"_staging"},
     "unit/producer/test_sender.py": {"_backoff_left_ms"},
     "unit/spark/test_internals.py": {"_zip_directory_cache"},
+    "unit/spark/test_promised_reports.py": {"_DataFrameWrite", "_by_partition", "_outcomes"},
 }
 
 

@@ -71,6 +71,7 @@ PLACES: Final[dict[str, tuple[str, str]]] = {
     "kafka_sink.cli.comparing:_files": (".rglob", _OPTION),
     "kafka_sink.cli.main:LazyGroup.get_command": ("importlib.import_module", _MODULE),
     "kafka_sink.cli.main:LazyGroup.invoke": ("os.open", _DEVICE),
+    "kafka_sink.cli.output:_print": ("os.open", _DEVICE),
     "kafka_sink.common.files:make_own_directory": (".mkdir", _OPTION),
     "kafka_sink.common.files:make_own_file": ("os.open", _OPTION),
     "kafka_sink.common.files:replace_text": (".open .unlink", _OPTION),

@@ -144,13 +144,19 @@ def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]
     """A function that begins an exchange of the configured mechanism with the configured credentials and a host."""
     mechanism = MECHANISMS[config.sasl_mechanism]
     if mechanism.name == AWS_MSK_IAM:
-        text = "%s=AWS_MSK_IAM is translated into OAUTHBEARER, which MSK's brokers accept on the same port; set "
-        text += "OAUTHBEARER and %s to say so yourself"
-        warn(_log, text, config.option("sasl.mechanism"), config.option("sasl.oauthbearer.aws.region"))
+        warn(
+            _log,
+            "%s=AWS_MSK_IAM is translated into OAUTHBEARER, which MSK's brokers accept on the same port; set "
+            "OAUTHBEARER and %s to say so yourself",
+            config.option("sasl.mechanism"),
+            config.option("sasl.oauthbearer.aws.region"),
+        )
     begin = _EXCHANGES.get(mechanism.sent_as or mechanism.name, _scram)(config, clock)
     if mechanism.exposed and config.security_protocol == SASL_PLAINTEXT:
-        text = "%s over SASL_PLAINTEXT sends the %s unencrypted; use SASL_SSL to encrypt it"
-        warn(_log, text, mechanism.sent_as or mechanism.name, mechanism.exposed)
+        name = mechanism.sent_as or mechanism.name
+        warn(
+            _log, "%s over SASL_PLAINTEXT sends the %s unencrypted; use SASL_SSL to encrypt it", name, mechanism.exposed
+        )
     return begin
 
 

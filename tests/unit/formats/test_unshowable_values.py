@@ -44,13 +44,13 @@ def test_text_that_is_no_utf8_is_against_a_json_schema(schema: dict[str, Any]) -
     ],
     ids=lambda array: str(array.type),
 )
-def test_rows_that_hold_such_a_value_are_refused_for_another_reason(other: pa.Array) -> None:
+def test_rows_with_such_a_value_are_refused_for_other_reasons(other: pa.Array) -> None:
     rows = pa.StructArray.from_arrays([other, pa.array([1, 2])], names=["other", "n"])
     with pytest.raises(RowSerializationError, match=r"row 1 has .* in column 'value', which does not fit any of"):
         JsonEncoder(rows.type, "value", LOW_OR_HIGH).encode(rows)
 
 
-def test_rows_with_such_a_value_are_written_if_an_alternative_takes_them() -> None:
+def test_rows_with_such_a_value_are_written_by_an_alternative() -> None:
     times = pa.array([0, 1]).view(pa.timestamp("us", "GMT+8"))
     rows = pa.StructArray.from_arrays([times, pa.array([1, None])], names=["at", "n"])
     schema = {"anyOf": [{"minProperties": 2}, {"maxProperties": 1}]}

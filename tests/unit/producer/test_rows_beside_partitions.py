@@ -17,7 +17,7 @@ class OfKey:
         return int(key[0])
 
 
-def test_round_robin_takes_turns_with_the_rows_without_a_partition() -> None:
+def test_round_robin_takes_turns_with_rows_without_a_partition() -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic("rows", 2)
         servers = cluster.bootstrap_servers

@@ -96,6 +96,7 @@ def test_skipped_atomic_write_reports_no_rows(
     for name in ("require_local_checkpoint", "require_kept_blocks", "speculates", "driver_of", "remove_checkpoint"):
         monkeypatch.setattr(dataframe_writer, name, lambda *_: None)
     monkeypatch.setattr(dataframe_writer, "AtomicSink", Sink)
+    # What Spark would do, which no schedule makes end between the rows and the commit of another driver.
     monkeypatch.setattr(_DataFrameWrite, "_by_partition", lambda write: write.df)
     written = [TaskOutcome(0, 10, 10, 100, 80, 1, 5, {A: PartitionRange(10, 5, 14)})]
     monkeypatch.setattr(_DataFrameWrite, "_outcomes", lambda *_, **__: written)
