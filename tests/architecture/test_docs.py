@@ -24,6 +24,7 @@ from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.write_spec import WriteSpec
 from scripts.error_table import error_tables
 from scripts.pages import printed
 from tests.support.browser import browser
@@ -163,7 +164,16 @@ def test_each_cell_beside_other_clients_has_a_test() -> None:
 
 
 #: Options by their names on the pages: those of the sink, and those of Kafka's that something here reads.
-TABLES = (SinkOptions, ProducerConfig, ConsumerConfig, AdminConfig, BrokerConfig, TopicConfig, InertTopicConfig)
+TABLES = (
+    SinkOptions,
+    WriteSpec,
+    ProducerConfig,
+    ConsumerConfig,
+    AdminConfig,
+    BrokerConfig,
+    TopicConfig,
+    InertTopicConfig,
+)
 UNITS = {"ms": 1, "s": 1_000, "second": 1_000, "minute": 60_000, "minutes": 60_000, "days": 86_400_000}
 UNITS |= {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "": 1}
 
