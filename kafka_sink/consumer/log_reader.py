@@ -92,8 +92,6 @@ _log = logging.getLogger(__name__)
 
 #: The most bytes of one fetch response for one partition, so that few records of many partitions stay small.
 _FETCH_BYTES: Final = 1024 * 1024
-
-
 #: What the objects of a record take, and those of a header, beside their bytes.
 _RECORD_BYTES: Final = 300
 _HEADER_BYTES: Final = 150
@@ -125,13 +123,8 @@ def newest_records(
     :raises ApiError: if no broker answered in time.
     """
     begin = partial(LogReader.read_newest, topic=topic, count=count)
-    newest: list[tuple[int, int, int, ConsumedRecord]] = []
     with within(limits.timeout_ms, clock):
-        for record in _read(properties, topic, begin, limits, clock):
-            heapq.heappush(newest, (*_order(record), record))
-            if len(newest) > count:
-                heapq.heappop(newest)
-    return [entry[-1] for entry in sorted(newest, key=lambda entry: entry[:3])]
+        return heapq.nlargest(count, _read(properties, topic, begin, limits, clock), key=_order)[::-1]
 
 
 def records_from(

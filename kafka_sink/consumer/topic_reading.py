@@ -89,21 +89,9 @@ class Cursor:
         return self.position < self.stable_end
 
 
-def _position(start: Start, first: int, end: int, at: int) -> int:
-    """The offset at which a partition with these offsets is read from *start* on; *at* is that of its time."""
-    if isinstance(start, int):
-        return start
-    if isinstance(start, FromTime):
-        return end if at == _NO_OFFSET else at
-    return first if start == EARLIEST else end
-
-
 class TopicReading:
-    """Reads one topic once; see :meth:`begin` and :meth:`begin_newest`.
-
-    :param looking: for people who look at records: damaged ones are returned, too.
-    :param marks_transactions: records of transactions that are aborted, or open at the beginning, say so.
-    """
+    """Reads one topic once; see :meth:`begin` and :meth:`begin_newest`. *looking* and *marks_transactions* are those of
+    :meth:`LogReader.read`."""
 
     def __init__(
         self,
@@ -142,12 +130,16 @@ class TopicReading:
         needs_end = stop_at_end or start == LATEST or isinstance(start, FromTime)
         ends = self._list_offsets(self._cursors, log_offsets.LATEST_TIMESTAMP) if needs_end else {}
         self._follows_retention = start == EARLIEST
-        firsts = self._list_offsets(self._cursors, log_offsets.EARLIEST_TIMESTAMP) if start == EARLIEST else {}
-        times = self._list_offsets(self._cursors, start.timestamp_ms) if isinstance(start, FromTime) else {}
+        if isinstance(start, int):
+            starts = dict.fromkeys(self._partitions, start)
+        elif isinstance(start, FromTime):
+            times = self._list_offsets(self._cursors, start.timestamp_ms)
+            starts = {number: ends[number] if at == _NO_OFFSET else at for number, at in times.items()}
+        else:
+            starts = ends if start == LATEST else self._list_offsets(self._cursors, log_offsets.EARLIEST_TIMESTAMP)
         for cursor in self._cursors:
             partition = cursor.topic_partition.partition
-            at = times.get(partition, _NO_OFFSET)
-            cursor.position = _position(start, firsts.get(partition, 0), ends.get(partition, 0), at)
+            cursor.position = starts[partition]
             cursor.end = ends[partition] if stop_at_end else None
         return self._records()
 
