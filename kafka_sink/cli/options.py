@@ -96,12 +96,16 @@ def _bootstrap_servers(context: click.Context, parameter: click.Parameter, value
     return value if is_given else context.meta.get(_COMMAND_CONFIG, {}).get(_BOOTSTRAP_SERVERS, value)
 
 
-def moment(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """A time in ms since 1970."""
+def _moment(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
     try:
         return None if text is None else moment_ms(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}.", context, parameter) from None
+
+
+def time(name: str, variable: str, text: str) -> Callable[[C], C]:
+    """An option for a time, which the command gets in ms since 1970, or as None."""
+    return click.option(name, variable, metavar="TIME", callback=_moment, help=text)
 
 
 def several(name: str, variable: str, text: str, **more: Any) -> Callable[[C], C]:

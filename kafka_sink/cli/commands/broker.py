@@ -18,7 +18,7 @@ import click
 from kafka_sink.broker.config import AUTHORIZER, BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.faults.faults import set_fault
-from kafka_sink.cli import output
+from kafka_sink.cli import options, output
 from kafka_sink.cli.commands.ui import DEFAULT_PORT as DEFAULT_UI_PORT
 from kafka_sink.cli.commands.ui import decoder_of, page_server
 from kafka_sink.cli.serving import StopSignals, metrics_address, served, write_metrics_until
@@ -87,12 +87,11 @@ _log = logging.getLogger(__name__)
     help="Write metrics in Prometheus text format to this file: every 10 seconds, and at the end.",
 )
 @metrics_address
-@click.option(
+@options.several(
     "--fault",
     "faults",
+    "Inject a fault, such as produce:every=10,close=half or disk.write:topic=orders",
     metavar="WHAT:HOW",
-    multiple=True,
-    help="Inject a fault, such as produce:every=10,close=half or disk.write:topic=orders; may be repeated.",
 )
 def broker(
     host: str | None,

@@ -25,8 +25,6 @@ from kafka_sink.preflight.findings import (
     needed,
 )
 
-_HERE = "this machine"
-
 
 @click.command()
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
@@ -86,7 +84,7 @@ def check(
         for line in _acl_commands(target, principal, connection.bootstrap_servers):
             click.echo(line)
         return 0
-    report = CheckReport(check_all(target, _HERE))
+    report = CheckReport(check_all(target, "this machine"))
     if as_json:
         output.print_json([{**asdict(finding), "status": finding.status.value} for finding in report.findings])
     else:

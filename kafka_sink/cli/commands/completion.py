@@ -13,8 +13,6 @@ from click.shell_completion import get_completion_class
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
-_VARIABLE: Final = "_KAFKALITE_COMPLETE"
-
 
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
@@ -29,4 +27,4 @@ def completion(shell: str) -> None:
     root = click.get_current_context().find_root()
     completion_class = get_completion_class(shell)
     assert completion_class is not None, "click supports all of SHELLS"
-    click.echo(completion_class(root.command, {}, "kafkalite", _VARIABLE).source())
+    click.echo(completion_class(root.command, {}, "kafkalite", "_KAFKALITE_COMPLETE").source())

@@ -37,12 +37,10 @@ from kafka_sink.formats.column_format import FORMATS
     "--from-beginning", is_flag=True, help="Start at the earliest record. This is the default without --follow."
 )
 @click.option("--offset", type=click.IntRange(min=0), help="Start at this offset in each partition.")
-@click.option(
+@options.time(
     "--time",
     "time_ms",
-    callback=options.moment,
-    metavar="TIME",
-    help="Start at the first record of this time in each partition: ms since 1970, or 2026-01-31T12:00:00Z.",
+    "Start at the first record of this time in each partition: ms since 1970, or 2026-01-31T12:00:00Z.",
 )
 @click.option(
     "--newest",

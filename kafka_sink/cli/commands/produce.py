@@ -40,6 +40,8 @@ EXPIRY_GRACE_MS: Final = 500
 #: Errors of a single record; after any other error the following lines would fail as well.
 _FAULTS_OF_A_LINE: Final = (SerializationError, RecordTooLargeError)
 
+_schema_file: Final = partial(click.option, metavar="FILE", type=click.Path(exists=True, path_type=Path))
+
 LineReader = Callable[[bytes], ProducerRecord]
 
 
@@ -105,10 +107,8 @@ class Tally:
 @click.option("--raw", is_flag=True, help="Send every line as a value without a key; the default is JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--format", "value_format", type=click.Choice([AVRO, PROTOBUF]), help="Write values in this format.")
-@click.option(
+@_schema_file(
     "--value-schema",
-    metavar="FILE",
-    type=click.Path(exists=True, path_type=Path),
     help="Schema of the values, or a folder with the schema and the files that it refers to, which the command "
     "registers. Default: the latest one of the subject TOPIC-value.",
 )
@@ -116,11 +116,8 @@ class Tally:
     "--value-message", metavar="NAME", help="Message of the schema, with --format protobuf. Default: the first one."
 )
 @click.option("--key-format", type=click.Choice([AVRO, PROTOBUF]), help="Write keys in this format.")
-@click.option(
-    "--key-schema",
-    metavar="FILE",
-    type=click.Path(exists=True, path_type=Path),
-    help="The same as --value-schema, for keys. Default: the latest one of the subject TOPIC-key.",
+@_schema_file(
+    "--key-schema", help="The same as --value-schema, for keys. Default: the latest one of the subject TOPIC-key."
 )
 @click.option("--key-message", metavar="NAME", help="The same as --value-message, for keys.")
 @options.registry

@@ -57,18 +57,8 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
     metavar="PARTITION:FIRST-LAST",
     callback=_ranges,
 )
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.moment,
-    help="Start at the first record at or after this time (ms or ISO 8601).",
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    callback=options.moment,
-    help="Stop before the first record at or after this time (ms or ISO 8601).",
-)
+@options.time("--since", "since", "Start at the first record at or after this time (ms or ISO 8601).")
+@options.time("--until", "until", "Stop before the first record at or after this time (ms or ISO 8601).")
 @click.option(
     "--no-order",
     is_flag=True,
