@@ -20,8 +20,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql.types import StructType
 
-from kafka_sink.cli.values.typed_values import payload_writer, shown
-from kafka_sink.cli.values.value_schemas import TypedColumn
+from kafka_sink.cli.values.typed_values import TypedColumn, payload_writer, shown
 from kafka_sink.common.errors import ConfigError, RegistryError, SchemaNotFoundError
 from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.errors import FormatError

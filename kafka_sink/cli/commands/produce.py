@@ -19,8 +19,7 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.values.json_records import Read, bytes_from_json, from_json_line
-from kafka_sink.cli.values.typed_values import payload_writer
-from kafka_sink.cli.values.value_schemas import KEY, VALUE, TypedColumn
+from kafka_sink.cli.values.typed_values import KEY, VALUE, TypedColumn, payload_writer
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaTimeoutError, RecordTooLargeError, SerializationError

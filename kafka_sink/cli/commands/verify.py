@@ -16,7 +16,7 @@ import click
 from kafka_sink.cli import options, output
 from kafka_sink.cli.comparing import FILE_FORMATS, Comparable, ExpectedRows, Fingerprint, Verdict, compare
 from kafka_sink.cli.values.json_records import undecodable
-from kafka_sink.cli.values.value_schemas import KEY, VALUE
+from kafka_sink.cli.values.typed_values import KEY, VALUE
 from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.consumer.config import READ_COMMITTED

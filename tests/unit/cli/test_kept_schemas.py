@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.cli.values.value_schemas import KeptSchemas
+from kafka_sink.cli.values.typed_values import KeptSchemas
 from kafka_sink.common.errors import (
     IncompatibleSchemaError,
     RegistryDeniedError,
