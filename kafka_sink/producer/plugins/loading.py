@@ -1,19 +1,26 @@
-"""Loads the plugins of a producer: partitioner, serializers and interceptors; and the serializers, which convert a
-record's key and value to bytes.
+"""Loads the plugins of a producer: partitioner, serializers and interceptors; and calls the serializers, which convert
+a record's key and value to bytes, and the interceptors: user code that is called with every record before it is sent,
+and with every outcome before the caller.
 
 The constructing thread creates and configures the plugins; they are closed with the producer. A serializer is a
 function of the object, or has ``serialize(topic, headers, data)``, which returns bytes, or None for null, and may add
 to the headers. :meth:`KafkaProducer.send` uses serializers on the calling threads, several at once, so a serializer
 must not keep state between calls. Keys and values of columns are bytes already and are not serialized.
 
-Source: apache/kafka ``org.apache.kafka.common.serialization``.
+An interceptor has some of the methods ``configure(configs)``, ``on_send(record)``, which returns the record to send
+instead, ``on_acknowledgement(metadata, error)``, with an offset of -1 after an error, and ``close()``. ``on_send`` runs
+on the calling threads and ``on_acknowledgement`` on the sender thread (on the calling thread for a record that was
+never staged). An exception of an interceptor is logged and not propagated: the next interceptor is called with the same
+arguments.
+
+Source: apache/kafka ``org.apache.kafka.common.serialization``; KIP-42 and ``ProducerInterceptors``.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -21,12 +28,13 @@ from typing import Any, Final
 
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import Header
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, RecordMetadata
 from kafka_sink.common.plugins import load_plugin, name_of
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.futures import Delivery, DeliveryCallback
 from kafka_sink.producer.plugins import partitioner as partitioners
 from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
-from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
+from kafka_sink.producer.producer_record import ProducerRecord
 
 
 def _bytes(data: Any) -> bytes:
@@ -85,9 +93,7 @@ class FieldSerializer:
         self._name = serializer if loaded in BUILT_IN.values() else name_of(loaded)
         #: Whether bytes are passed through unchanged.
         self.is_plain = loaded is _bytes
-        configure = getattr(loaded, "configure", None)
-        if configure is not None:
-            configure(configs, self._field == "key")
+        _configure(loaded, configs, self._field == "key")
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
         """The bytes of *data*; a function is not asked for those of None.
@@ -112,6 +118,82 @@ class FieldSerializer:
             f"{self._name} ({self._option}) returned {type(serialized).__name__} for the record's "
             f"{self._field} of topic {topic}; a serializer must return bytes or None"
         )
+
+
+_NO_PARTITION = -1
+_NO_SIZE = -1
+
+
+class ProducerInterceptors:
+    """A chain of interceptors, called in the order of the configuration."""
+
+    def __init__(self, interceptors: Iterable[Any], configs: Mapping[str, Any], log: ContextLogger) -> None:
+        """:raises ConfigError: if one of *interceptors* cannot be loaded."""
+        self._log = log
+        #: In their order.
+        self.interceptors = [load_plugin("interceptor.classes", item, {}) for item in interceptors]
+        for interceptor in self.interceptors:
+            _configure(interceptor, configs)
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Apply the chain to *record* and return the result."""
+        for interceptor in self.interceptors:
+            on_send = getattr(interceptor, "on_send", None)
+            if on_send is None:
+                continue
+            try:
+                record = on_send(record)
+            except Exception:
+                self._log.warning(
+                    "on_send of %s raised; its record is sent as if the interceptor were absent",
+                    name_of(interceptor),
+                    exc_info=True,
+                )
+        return record
+
+    def acknowledging(
+        self, timestamp: int, key: bytes | None, value: bytes | None, callback: DeliveryCallback | None
+    ) -> DeliveryCallback:
+        """A callback for the outcome of a record, which calls the chain and then *callback*."""
+        key_size = _NO_SIZE if key is None else len(key)
+        value_size = _NO_SIZE if value is None else len(value)
+
+        def acknowledge(delivery: Delivery) -> None:
+            topic, partition = delivery.topic_partition
+            if delivery.error is not None:
+                metadata = _unknown(topic, partition)
+            else:
+                stored_at = timestamp if delivery.log_append_time == NO_TIMESTAMP else delivery.log_append_time
+                metadata = RecordMetadata(topic, partition, delivery.base_offset, stored_at, key_size, value_size)
+            self._on_acknowledgement(metadata, delivery.error, caught=BaseException)
+            if callback is not None:
+                callback(delivery)
+
+        return acknowledge
+
+    def on_send_error(self, record: ProducerRecord, partition: int | None, error: Exception) -> None:
+        """Report that *record* was never staged; *partition* is its destination, if known."""
+        destination = record.partition if partition is None else partition
+        metadata = _unknown(record.topic, _NO_PARTITION if destination is None else destination)
+        self._on_acknowledgement(metadata, error, caught=Exception)
+
+    def _on_acknowledgement(
+        self, metadata: RecordMetadata, error: Exception | None, *, caught: type[BaseException]
+    ) -> None:
+        """:param caught: BaseException on the sender thread, because sys.exit() would end it; Exception on calling
+        threads, which may be interrupted."""
+        for interceptor in self.interceptors:
+            on_acknowledgement = getattr(interceptor, "on_acknowledgement", None)
+            if on_acknowledgement is None:
+                continue
+            try:
+                on_acknowledgement(metadata, error)
+            except caught as raised:
+                self._log.warning("on_acknowledgement of %s raised %r", name_of(interceptor), raised, exc_info=True)
+
+
+def _unknown(topic: str, partition: int) -> RecordMetadata:
+    return RecordMetadata(topic, partition, NO_OFFSET, NO_TIMESTAMP, _NO_SIZE, _NO_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +244,7 @@ def make_plugins(
     else:
         chosen = load_plugin(config.option("partitioner.class"), chosen, partitioners.BUILT_IN, "partition")
         closers.callback(_close, chosen, log)
-        configure = getattr(chosen, "configure", None)
-        if configure is not None:
-            configure(configs)
+        _configure(chosen, configs)
 
     def serializer(option: str, named: Any, passed: Any) -> FieldSerializer:
         made = FieldSerializer(option, named if passed is None else passed, configs)
@@ -178,6 +258,12 @@ def make_plugins(
     for interceptor in reversed(chain.interceptors if chain is not None else ()):
         closers.callback(_close, interceptor, log)
     return Plugins(built_in, chosen, keys, values, chain, closers.close)
+
+
+def _configure(plugin: Any, *arguments: Any) -> None:
+    configure = getattr(plugin, "configure", None)
+    if configure is not None:
+        configure(*arguments)
 
 
 def _close(plugin: Any, log: ContextLogger) -> None:

@@ -15,8 +15,7 @@ from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, RecordMetad
 from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator, SerializedRecord
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, DeliveryFuture, FailedFuture, FutureRecordMetadata
 from kafka_sink.producer.metrics import ProducerContext
-from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
-from kafka_sink.producer.plugins.loading import Plugins
+from kafka_sink.producer.plugins.loading import Plugins, ProducerInterceptors
 from kafka_sink.producer.plugins.partitioner import (
     KEPT_KEY_BYTES,
     check_choice,
