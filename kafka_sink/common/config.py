@@ -185,6 +185,8 @@ class Options:
     of option names.
     """
 
+    #: Whether names are written as Spark's are, such as ``maxBadRows`` for ``max_bad_rows``, instead of with points.
+    IS_CAMEL_CASE: ClassVar[bool] = False
     NO_EFFECT: ClassVar[Mapping[str, str]] = MappingProxyType({})
     NOT_SUPPORTED: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
@@ -253,7 +255,9 @@ def _keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:
     for item in dataclasses.fields(config):
         key: ConfigKey | None = item.metadata.get(_META)
         if key is not None:
-            key = dataclasses.replace(key, name=key.name or item.name.replace("_", "."))
+            first, *others = item.name.split("_")
+            name = first + "".join(map(str.title, others)) if config.IS_CAMEL_CASE else ".".join((first, *others))
+            key = dataclasses.replace(key, name=key.name or name)
             table[key.name] = key, item
     return MappingProxyType(table)
 

@@ -129,19 +129,19 @@ def _of_column(column: str, option: str, shown: str = "") -> Any:
 class SinkOptions(c.Options):
     """The options of a write: those that the driver alone reads, and *spec* with those that tasks read too."""
 
+    IS_CAMEL_CASE = True
+
     topic_partitions: int | None = c.INT(
         None,
         "create the topic of option topic with this number of partitions if it does not exist, once, before the tasks "
         "begin; an existing topic is not changed",
         c.between(1, 2**31 - 1),
-        name="topicPartitions",
         group=TOPIC_AND_ROWS,
     )
     topic_replication_factor: int | None = c.INT(
         None,
         "with topicPartitions: number of replicas of each partition; default: the brokers' default.replication.factor",
         c.between(1, 2**15 - 1),
-        name="topicReplicationFactor",
         group=TOPIC_AND_ROWS,
     )
     key_format: str | None = _of_column("key", "format", "key, of any type,")
@@ -155,7 +155,6 @@ class SinkOptions(c.Options):
     include_headers: bool | None = c.BOOLEAN(
         None,
         "headers are written whenever the headers column exists; true requires that it exists, false that it does not",
-        name="includeHeaders",
         group=TOPIC_AND_ROWS,
     )
     delivery_guarantee: str | None = c.STRING(
@@ -163,7 +162,6 @@ class SinkOptions(c.Options):
         "for writeStream: exactly-once = no micro-batch is lost, partly written or duplicated after any failure; "
         "needs transactionalIdPrefix; default: at-least-once, or exactly-once if transactionalIdPrefix is set",
         c.one_of(AT_LEAST_ONCE, EXACTLY_ONCE),
-        name="deliveryGuarantee",
         group=EXACTLY_ONCE_OPTIONS,
     )
     transactional_id_prefix: str | None = c.STRING(
@@ -171,7 +169,6 @@ class SinkOptions(c.Options):
         "for writeStream, exactly-once: unique name of the sink; its transactional ids begin with it, and the "
         "consumer group of this name stores its progress",
         c.Validator("a name", bool),
-        name="transactionalIdPrefix",
         group=EXACTLY_ONCE_OPTIONS,
     )
     txn_app_id: str | None = c.STRING(
@@ -179,7 +176,6 @@ class SinkOptions(c.Options):
         "for batch writes: name of the application that numbers its writes with txnVersion; each number is written "
         "once",
         c.Validator("a name", bool),
-        name="txnAppId",
         group=EXACTLY_ONCE_OPTIONS,
     )
     txn_version: int | None = c.INT(
@@ -187,7 +183,6 @@ class SinkOptions(c.Options):
         "for batch writes with txnAppId: number of this write; nothing is written if it is not above the last "
         "committed number",
         c.between(0, 2**63 - 2),
-        name="txnVersion",
         group=EXACTLY_ONCE_OPTIONS,
     )
     progress_topic: str | None = c.STRING(
@@ -195,7 +190,6 @@ class SinkOptions(c.Options):
         "existing topic under whose name the progress of exactly-once writes is stored (as offsets; nothing is "
         "written to it); default: option topic",
         c.Validator("a name", bool),
-        name="progressTopic",
         group=EXACTLY_ONCE_OPTIONS,
     )
     #: The write by these options, before its columns and topics are looked at.

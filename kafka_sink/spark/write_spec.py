@@ -402,6 +402,7 @@ class WriteSpec(OfOneVersion, c.Options):
     """
 
     is_shared = True
+    IS_CAMEL_CASE = True
 
     topic: str | None = c.STRING(
         None,
@@ -414,20 +415,17 @@ class WriteSpec(OfOneVersion, c.Options):
         "limit for each task: N tasks that run at the same time write up to N times this number; for "
         "exactly once, a batch must still end within kafka.transaction.timeout.ms",
         c.between(1, 2**31 - 1),
-        name="maxRecordsPerSecond",
         group=TOPIC_AND_ROWS,
     )
     report_path: str | None = c.STRING(
         None,
         "file on the driver to which each write appends one JSON line when it is committed or has failed",
-        name="reportPath",
         group=TOPIC_AND_ROWS,
     )
     tune_python_workers: bool = c.BOOLEAN(
         True,
         "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
         "after every task; false keeps Spark's own settings",
-        name="tunePythonWorkers",
         group=TOPIC_AND_ROWS,
     )
     on_bad_row: str = c.STRING(
@@ -435,7 +433,6 @@ class WriteSpec(OfOneVersion, c.Options):
         "handling of a row that cannot be written: fail = the write fails; drop = the sink discards the row; "
         "dead-letter = the sink writes it to deadLetterTopic; default: fail, or dead-letter if deadLetterTopic is set",
         c.one_of(FAIL, DROP, DEAD_LETTER),
-        name="onBadRow",
         group=BAD_ROWS,
     )
     dead_letter_topic: str | None = c.STRING(
@@ -443,21 +440,18 @@ class WriteSpec(OfOneVersion, c.Options):
         "topic of the rows that cannot be written, with the reason in headers; with exactly once they are in the same "
         "transaction as the other rows of the batch",
         c.Validator("a name", bool),
-        name="deadLetterTopic",
         group=BAD_ROWS,
     )
     max_bad_rows: BadRowLimit | None = _A_LIMIT(  # noqa: RUF009
         None,
         "with onBadRow=drop or dead-letter: a write, or a micro-batch, with more bad rows than this number or share "
         "of its rows (100, 1%) fails; default: no limit",
-        name="maxBadRows",
         group=BAD_ROWS,
     )
     allow_missing_progress: bool = c.BOOLEAN(
         False,
         "for exactly-once micro-batches: write a batch other than the first although there is no progress "
         "record, for example when an existing query becomes exactly-once; remove the option after that batch",
-        name="allowMissingProgress",
         group=EXACTLY_ONCE_OPTIONS,
     )
     producer: ProducerSpec = field(kw_only=True)

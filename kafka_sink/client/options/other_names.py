@@ -267,15 +267,11 @@ OTHERWISE: Final[Mapping[str, str]] = {
         _NOTHING,
     ),
     **dict.fromkeys(
-        words("""
-        client.cert client.key ssl.certfile ssl.certificate.location ssl.key.location ssl.keyfile
-    """),
+        words("client.cert client.key ssl.certfile ssl.certificate.location ssl.key.location ssl.keyfile"),
         _KEY_FILE,
     ),
     **dict.fromkeys(
-        words("""
-        debug error.cb log.cb log.connection.close log.level log.queue log.thread.name logger
-    """),
+        words("debug error.cb log.cb log.connection.close log.level log.queue log.thread.name logger"),
         _LOGGED,
     ),
     **dict.fromkeys(words("delivery.report.only.error dr.cb dr.msg.cb on.delivery produce.offset.report"), _REPORTED),
