@@ -73,11 +73,9 @@ class HeadersColumn:
         return cls(counts, entries)
 
     def take(self, indices: NDArray[Any]) -> HeadersColumn:
-        """The rows at *indices*, in that order."""
         return HeadersColumn(self.counts[indices], self.entries.take(indices))
 
     def slice(self, start: int, length: int) -> HeadersColumn:
-        """*length* rows from row *start* on."""
         return HeadersColumn(self.counts[start : start + length], self.entries.slice(start, length))
 
 
@@ -116,7 +114,6 @@ class ColumnChunk:
         return len(self.value)
 
     def take(self, indices: NDArray[Any]) -> ColumnChunk:
-        """The rows at *indices*, in that order."""
         return ColumnChunk(
             self.value.take(indices),
             None if self.key is None else self.key.take(indices),
@@ -125,7 +122,6 @@ class ColumnChunk:
         )
 
     def slice(self, start: int, length: int) -> ColumnChunk:
-        """*length* rows from row *start* on."""
         return ColumnChunk(
             self.value.slice(start, length),
             None if self.key is None else self.key.slice(start, length),

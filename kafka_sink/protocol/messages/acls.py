@@ -84,8 +84,6 @@ class DescribeAclsResource(s.Struct):
 
 
 class DescribeAclsResponse(s.Throttled, versions="1-3", flexible="2+"):
-    """The ACLs that match, by resource pattern."""
-
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     resources: list[DescribeAclsResource] = s.field(s.Array(DescribeAclsResource), "0+")

@@ -28,8 +28,6 @@ class DescribeClusterBroker(s.Struct):
 
 
 class DescribeClusterResponse(s.Throttled, versions="0-2", flexible="0+"):
-    """The cluster as one broker sees it."""
-
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
     endpoint_type: int = s.field(s.INT8, "1+", default=1)

@@ -106,8 +106,6 @@ class DescribeConfigsResult(s.Outcome):
 
 
 class DescribeConfigsResponse(s.Throttled, versions="1-4", flexible="4+"):
-    """The settings of every resource."""
-
     results: list[DescribeConfigsResult] = s.field(s.Array(DescribeConfigsResult), "0+")
 
 
@@ -124,7 +122,5 @@ class ConfigResource(s.Struct):
 
 
 class ListConfigResourcesResponse(s.Throttled, versions="0-1", flexible="0+"):
-    """The names, by kind."""
-
     error_code: int = s.field(s.INT16, "0+")
     config_resources: list[ConfigResource] = s.field(s.Array(ConfigResource), "0+")

@@ -63,8 +63,6 @@ class SaslHandshakeRequest(s.RequestBody["SaslHandshakeResponse"], versions="0-1
 
 
 class SaslHandshakeResponse(s.Struct, versions="0-1", flexible="none"):
-    """The mechanisms there are."""
-
     error_code: int = s.field(s.INT16, "0+")
     mechanisms: list[str] = s.field(s.Array(s.STRING), "0+")
 

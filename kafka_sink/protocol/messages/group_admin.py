@@ -16,8 +16,6 @@ class ListGroupsRequest(s.RequestBody["ListGroupsResponse"], versions="0-5", fle
 
 
 class ListedGroup(s.Struct):
-    """A group and what it does."""
-
     group_id: str = s.field(s.STRING, "0+")
     protocol_type: str = s.field(s.STRING, "0+")
     group_state: str = s.field(s.STRING, "4+", ignorable=True)
@@ -25,8 +23,6 @@ class ListedGroup(s.Struct):
 
 
 class ListGroupsResponse(s.Struct, versions="0-5", flexible="3+"):
-    """The groups that the filters select."""
-
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
     groups: list[ListedGroup] = s.field(s.Array(ListedGroup), "0+")

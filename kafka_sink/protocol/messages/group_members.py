@@ -76,8 +76,6 @@ class SyncGroupRequest(s.RequestBody["SyncGroupResponse"], versions="0-5", flexi
 
 
 class SyncGroupResponse(s.Struct, versions="0-5", flexible="4+"):
-    """The member's part."""
-
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
     protocol_type: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)

@@ -67,8 +67,6 @@ class MetadataResponseTopic(s.Struct):
 
 
 class MetadataResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
-    """The cluster as one broker sees it."""
-
     throttle_time_ms: int = s.field(s.INT32, "3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = s.field(s.Array(MetadataResponseBroker), "0+")
     cluster_id: str | None = s.field(s.STRING, "2+", nullable="2+", default=None, ignorable=True)

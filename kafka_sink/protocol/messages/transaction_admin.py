@@ -96,8 +96,6 @@ class TransactionState(s.Struct):
 
 
 class DescribeTransactionsResponse(s.Throttled, versions="0", flexible="0+"):
-    """One state for each id that was asked for."""
-
     transaction_states: list[TransactionState] = s.field(s.Array(TransactionState), "0+")
 
 

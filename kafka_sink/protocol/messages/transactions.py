@@ -80,8 +80,6 @@ class AddPartitionsToTxnTopicResult(s.Struct):
 
 
 class AddPartitionsToTxnResult(s.Struct):
-    """The outcomes for one of several transactions."""
-
     transactional_id: str = s.field(s.STRING, "4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = s.field(s.Array(AddPartitionsToTxnTopicResult), "4+")
 
@@ -111,8 +109,6 @@ class AddOffsetsToTxnRequest(s.RequestBody["AddOffsetsToTxnResponse"], versions=
 
 
 class AddOffsetsToTxnResponse(s.Throttled, versions="0-4", flexible="3+"):
-    """Whether it did."""
-
     error_code: int = s.field(s.INT16, "0+")
 
 

@@ -138,8 +138,6 @@ class ValueData(s.Struct):
 
 
 class DescribedEntry(s.Struct):
-    """An entity with its quotas."""
-
     entity: list[EntityData] = s.field(s.Array(EntityData), "0+")
     values: list[ValueData] = s.field(s.Array(ValueData), "0+")
 
