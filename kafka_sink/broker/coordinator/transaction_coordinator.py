@@ -65,7 +65,7 @@ class TransactionCoordinator:
         self._markers = markers
         self._allocate_producer_id = allocate_producer_id
         self._log = ContextLogger(__name__, "transaction coordinator")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # Guarded by the lock.
         self._ids = {metadata.transactional_id: metadata for metadata in self._store.load()}
         self._ongoing = {each.transactional_id for each in self._ids.values() if each.state == TransactionState.ONGOING}
@@ -128,20 +128,10 @@ class TransactionCoordinator:
         """
         added = partitions | {offsets_participant(group) for group in groups}
         with self._lock:
-            self._add(transactional_id, producer, added, version, groups)
-
-    def _add(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partitions: Set[TopicPartition],
-        version: int,
-        groups: Set[str],
-    ) -> None:
-        metadata = self._known(transactional_id)
-        changed = rules.add_partitions(metadata, producer, partitions, groups, version, self._clock.wall_ms())
-        if changed is not metadata:
-            self._put(changed)
+            metadata = self._known(transactional_id)
+            changed = rules.add_partitions(metadata, producer, added, groups, version, self._clock.wall_ms())
+            if changed is not metadata:
+                self._put(changed)
 
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, version: int, *, committed: bool
@@ -216,7 +206,7 @@ class TransactionCoordinator:
             try:
                 if adds:
                     groups = frozenset({group})
-                    self._add(transactional_id, producer, frozenset({participant}), TransactionVersion.V2, groups)
+                    self.add_partitions(transactional_id, producer, frozenset(), TransactionVersion.V2, groups=groups)
                 missing = rules.missing_partitions(self._known(transactional_id), producer, {participant})
             except ApiError as error:
                 return _code_for_offsets(error.code, adds=adds)
