@@ -259,11 +259,15 @@ def _next_epochs(metadata: TransactionMetadata, expected: ProducerIdAndEpoch | N
     raise _refused(metadata, ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is not {current}")
 
 
-def _check_holder(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
-    if metadata.producer_id != producer.producer_id:
+def _check_holder(
+    metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, rotated: bool = False, repeated: bool = False
+) -> None:
+    """:raises ApiError: if *producer* has another id, unless the id was *rotated*, or another epoch, unless its request
+    is *repeated*."""
+    if metadata.producer_id != producer.producer_id and not rotated:
         text = f"producer id {producer.producer_id} is not {metadata.producer_id}"
         raise _refused(metadata, ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
-    if metadata.producer_epoch != producer.epoch:
+    if metadata.producer_epoch != producer.epoch and not repeated:
         text = f"epoch {producer.epoch} is not {metadata.producer_epoch}"
         raise _refused(metadata, ErrorCode.PRODUCER_FENCED, text)
 
@@ -326,7 +330,8 @@ def end_transaction(
             # again before the markers are written (KAFKA-18464).
             raise _concurrent(metadata)
         repeated = _is_repeated(metadata, producer)
-        _check_holder_of_version_2(metadata, producer, repeated=repeated)
+        rotated = _is_repeated_over_rotation(metadata, producer)
+        _check_holder(metadata, producer, rotated=rotated, repeated=repeated)
         # In version 2 no epoch is used twice, so at rest a request with the present epoch is not a retry. Nothing was
         # written in that epoch, so only an abort is valid.
         from_rest = not repeated and not _is_open(metadata) and not committed
@@ -355,12 +360,3 @@ def _is_repeated_over_rotation(metadata: TransactionMetadata, producer: Producer
     """As :func:`_is_repeated`, if the response also had a new producer id."""
     last = ProducerIdAndEpoch(metadata.previous_producer_id, LAST_PRODUCER_EPOCH)
     return producer == last and metadata.producer_epoch == 0
-
-
-def _check_holder_of_version_2(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, repeated: bool) -> None:
-    if metadata.producer_id != producer.producer_id and not _is_repeated_over_rotation(metadata, producer):
-        text = f"producer id {producer.producer_id} is not {metadata.producer_id}"
-        raise _refused(metadata, ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
-    if metadata.producer_epoch != producer.epoch and not repeated:
-        text = f"epoch {producer.epoch} is not {metadata.producer_epoch}"
-        raise _refused(metadata, ErrorCode.PRODUCER_FENCED, text)
