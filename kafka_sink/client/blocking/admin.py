@@ -191,7 +191,6 @@ class AdminClient(Administration):
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if the topic already has as many partitions or
             more.
         """
-
         body = m.CreatePartitionsRequest(
             topics=[m.CreatePartitionsTopic(name, count, assignments=None)],
             timeout_ms=self._timeout_ms,
@@ -232,7 +231,6 @@ class AdminClient(Administration):
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG if a setting is unknown or a value is not allowed.
         """
         body = admin_requests.alter_topic_configs(name, configs, delete, validate_only=validate_only)
-
         self._change(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             lambda _: body,
@@ -388,17 +386,15 @@ class AdminClient(Administration):
         api_key: ApiKey,
         build: Callable[[int], RequestBody[A]],
         outcomes: Callable[[A], Iterable[tuple[str | None, Any]]],
-    ) -> A:
-        """The answer of the controller, once it has done all of the request; *outcomes* are the names of its parts with
-        what the answer says of each."""
+    ) -> None:
+        """Let the controller do all of the request; *outcomes* are the names of its parts with what its answer says of
+        each."""
 
-        def attempt(remaining_ms: int) -> A:
-            answer = self._ask_controller(api_key, build, remaining_ms)
-            for name, outcome in outcomes(answer):
+        def attempt(remaining_ms: int) -> None:
+            for name, outcome in outcomes(self._ask_controller(api_key, build, remaining_ms)):
                 _raise_for(outcome.error_code, name, outcome.error_message)
-            return answer
 
-        return self._retrying(attempt)
+        self._retrying(attempt)
 
     def _retrying(self, attempt: Callable[[int], T]) -> T:
         """Call *attempt* with the remaining ms until it succeeds, fails with a final error, or the time is up."""
