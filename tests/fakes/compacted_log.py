@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafka_sink.broker.log.cleaner import compact
+from kafka_sink.broker.log.compaction import CompactionRules
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
-from kafka_sink.broker.log.segments import CompactionRules
 from kafka_sink.common.model import NO_OFFSET
 from kafka_sink.records.batch import parse_header
 from kafka_sink.records.compression import CompressionType

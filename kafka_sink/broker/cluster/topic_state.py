@@ -18,8 +18,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.broker.config import COMPACT, DELETE, LOG_APPEND_TIME, BrokerConfig
+from kafka_sink.broker.log.compaction import CompactionRules
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.broker.log.segments import CompactionRules
 from kafka_sink.common.config import BOOLEAN, INT, LIST, STRING, Options, at_least, keys, one_of, only, parse
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition

@@ -18,10 +18,10 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Final
 
+from kafka_sink.broker.log.compaction import Compaction
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import AbortedRange
 from kafka_sink.broker.log.segment import Segment
-from kafka_sink.broker.log.segments import Compaction
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_sink.broker.log import recovery
+from kafka_sink.broker.log.compaction import Compaction, CompactionRules, segments_to_compact
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.producer_state import AbortedRange, KnownProducer, ProducerStateManager, VerificationGuard
 from kafka_sink.broker.log.segment import Segment, TimestampOffset
-from kafka_sink.broker.log.segments import Compaction, CompactionRules, Segments, segments_to_compact
+from kafka_sink.broker.log.segments import Segments
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TransactionVersion

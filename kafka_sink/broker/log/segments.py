@@ -4,28 +4,20 @@ Owned by its log and guarded by the partition's lock. The log starts with its ol
 deleted: then an empty file whose name is the offset (``<offset>.start``) stores the log start offset, so it has no
 content that could be damaged. ``<offset>.compacted`` says in the same way up to where it was compacted. The active
 segment must not be deleted, and the log must not start beyond its end.
-
-Which segments are compacted, and when, is decided here, and carried out by ``cleaner``. Neither the active segment is
-compacted nor a record at or beyond the last stable offset, because its transaction may still be aborted.
-
-Source: apache/kafka ``LogCleanerManager`` (``cleanableOffsets``, ``maxCompactionDelay``) and ``Cleaner``
-(``groupSegmentsBySize``).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kafka_sink.broker.log.filesystem import FileSystem
-from kafka_sink.broker.log.producer_state import AbortedRange
-from kafka_sink.broker.log.segment import MAX_RELATIVE_OFFSET, Segment, TimestampOffset, segment_path
+from kafka_sink.broker.log.segment import Segment, TimestampOffset, segment_path
 from kafka_sink.common.bounded import known_number
-from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
-from kafka_sink.records.batch import BatchHeader
+from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records.reader import read_batches
 
 START_SUFFIX: Final = ".start"
@@ -211,78 +203,3 @@ def stored_offsets(directory: Path, filesystem: FileSystem, suffix: str) -> list
     """The offsets that are the names of files with *suffix* in *directory*, in ascending order."""
     names = (name.removesuffix(suffix) for name in filesystem.list_directory(directory) if name.endswith(suffix))
     return sorted(number for number in map(known_number, names) if number is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionRules:
-    """The settings of a compacted topic: times in ms, *map_bytes* of memory for its keys."""
-
-    delete_retention_ms: int
-    min_lag_ms: int
-    max_lag_ms: int
-    min_dirty_ratio: float
-    map_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What is compacted: *segments* from the first one of the log on, with new records from *first_dirty* on.
-
-    When it began, *last_batches* were the last offset of data (:data:`NO_OFFSET` if there is none) and the epoch of
-    each producer id, and *aborted* the aborted transactions.
-    """
-
-    segments: tuple[Segment, ...]
-    first_dirty: int
-    rules: CompactionRules
-    segment_bytes: int
-    last_batches: Mapping[int, tuple[int, int]]
-    aborted: tuple[AbortedRange, ...]
-    wall_ms: int
-
-    def groups(self, end: int) -> list[list[Segment]]:
-        """The segments with offsets before *end*; what a group holds becomes one segment."""
-        groups: list[list[Segment]] = []
-        for segment in self.segments:
-            if segment.base_offset >= end:
-                break
-            group = groups[-1] if groups else []
-            size = sum(member.size for member in group) + segment.size
-            is_near = not group or segment.next_offset - group[0].base_offset <= MAX_RELATIVE_OFFSET
-            if group and size <= self.segment_bytes and is_near:
-                group.append(segment)
-            else:
-                groups.append([segment])
-        return groups
-
-    def is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether a batch tells the state of a producer that is still known: its last sequence, or, in a marker, its
-        epoch."""
-        if header.producer_id not in self.last_batches:
-            return False
-        last_offset, epoch = self.last_batches[header.producer_id]
-        if last_offset != NO_OFFSET:
-            return header.last_offset == last_offset
-        return header.is_control and header.producer_epoch == epoch
-
-
-def segments_to_compact(
-    segments: Sequence[Segment], first_dirty: int, last_stable_offset: int, rules: CompactionRules, wall_ms: int
-) -> Sequence[Segment]:
-    """The first segments of a log that are due for a compaction, together; none if it is not worth its work yet."""
-    closed = segments[:-1]
-    whole = 0
-    for segment in closed:
-        is_dirty = segment.next_offset > first_dirty
-        is_young = rules.min_lag_ms > 0 and is_dirty and segment.max_timestamp > wall_ms - rules.min_lag_ms
-        if segment.next_offset > last_stable_offset or is_young:
-            break
-        whole += 1
-    compactable = closed[:whole]
-    dirty_bytes = sum(segment.size for segment in compactable if segment.next_offset > first_dirty)
-    if not dirty_bytes:
-        return ()
-    dirty = (segment for segment in closed if segment.next_offset > first_dirty)
-    is_late = any(0 < segment.first_timestamp < wall_ms - rules.max_lag_ms for segment in dirty)
-    is_dirty_enough = dirty_bytes / sum(segment.size for segment in compactable) > rules.min_dirty_ratio
-    return compactable if is_late or is_dirty_enough else ()
