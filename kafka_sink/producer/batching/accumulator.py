@@ -176,11 +176,15 @@ class RecordAccumulator:
 
     def appending(self, append: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call *append*, which may add batches, and return its result. Until it returns, no transaction ends and a
-        close waits.
+        close waits; then the sender looks again if anybody waits for it, also when no batch was added.
 
         :raises KafkaError: if this thread is inside another call of the producer.
         """
-        return self._calls.during(APPEND, append, *args, **kwargs)
+        try:
+            return self._calls.during(APPEND, append, *args, **kwargs)
+        finally:
+            if self.is_urgent():
+                self._pool.wake_sender()
 
     def _append(
         self, topic_partition: TopicPartition, record: SerializedRecord, max_block_ms: int, abort_on_new_batch: bool

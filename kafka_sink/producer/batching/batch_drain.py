@@ -136,8 +136,6 @@ class BatchDrain:
     def _drain_node(self, cluster: Cluster, node: Node, max_request_bytes: int, now_ms: int) -> list[ProducerBatch]:
         partitions = cluster.partitions_for_node(node.id)
         drained: list[ProducerBatch] = []
-        if not partitions:
-            return drained
         size = 0
         start = self._drain_index.get(node.id, 0)
         for step in range(len(partitions)):
@@ -148,11 +146,9 @@ class BatchDrain:
                 continue
             info = cluster.partition(topic_partition)
             leader_epoch = None if info is None else info.leader_epoch
-            batch = self._take_first(queue, leader_epoch, now_ms)
-            if batch is None:
+            if (batch := self._take_first(queue, leader_epoch, now_ms)) is None:
                 continue
-            wire_bytes = batch.wire_bytes
-            if drained and size + wire_bytes > max_request_bytes:
+            if drained and size + batch.wire_bytes > max_request_bytes:
                 # The next drain begins with this partition, so that smaller batches before it do not starve it.
                 self._drain_index[node.id] = index
                 with queue.lock:
@@ -160,19 +156,21 @@ class BatchDrain:
                 break
             if self._sequences is not None:
                 self._sequences.assign_sequence(batch)
-            size += wire_bytes
+            size += batch.wire_bytes
             batch.drained_ms = now_ms
             batch.leader_epoch = leader_epoch
             drained.append(batch)
         return drained
 
     def _take_first(self, queue: PartitionQueue, leader_epoch: int | None, now_ms: int) -> ProducerBatch | None:
-        """The oldest batch of *queue*, removed and closed; None if it must stay, or if it could not be closed."""
-        with queue.lock:
-            if not queue.batches or not self._may_leave(queue.batches[0], leader_epoch, now_ms):
-                return None
-            batch = queue.batches.popleft()
-        return batch if self._close(batch) else None
+        """The oldest batch of *queue* that can be closed, removed and closed; None if it must stay."""
+        while True:
+            with queue.lock:
+                if not queue.batches or not self._may_leave(queue.batches[0], leader_epoch, now_ms):
+                    return None
+                batch = queue.batches.popleft()
+            if self._close(batch):
+                return batch
 
     def _may_leave(self, first: ProducerBatch, leader_epoch: int | None, now_ms: int) -> bool:
         if self._backoff_left_ms(first, leader_epoch, now_ms) > 0:
@@ -233,9 +231,9 @@ class BatchDrain:
         with queue.lock:
             queue.put_back(batch)
 
-    def split_and_reenqueue(self, batch: ProducerBatch, most_bytes: int) -> int:
+    def split_and_reenqueue(self, batch: ProducerBatch, most_bytes: int) -> None:
         """Replace a batch that a broker found too large by its halves, and those by theirs until none with several
-        records is much larger than *most_bytes* before compression; returns how many pieces.
+        records is much larger than *most_bytes* before compression. A half that cannot be split is sent as it is.
 
         The pieces have no attempts, keep the batch's age, and take over its memory and its sequences.
         """
@@ -248,7 +246,13 @@ class BatchDrain:
             if larger is not batch and (larger.record_count < 2 or larger.size_bytes <= enough_bytes):
                 pieces.append(larger)
                 continue
-            halves = larger.split()
+            try:
+                halves = larger.split()
+            except Exception:
+                if larger is batch:
+                    raise
+                pieces.append(larger)
+                continue
             if self._sequences is not None:
                 self._sequences.split(larger, halves)
             self._incomplete.replace(larger, halves)
@@ -257,7 +261,6 @@ class BatchDrain:
         with queue.lock:
             for piece in reversed(pieces):
                 queue.put_back(piece)
-        return len(pieces)
 
     def abort_batches(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
         """Fail every batch that is queued or in flight now, and return them."""

@@ -45,7 +45,7 @@ class BufferPool:
         self.total_memory = total_memory
         self.poolable_size = poolable_size
         self._clock = clock
-        self._on_wait = on_wait
+        self.wake_sender = on_wait
         self._lock = threading.RLock()
         self._free: deque[bytearray] = deque()
         # In order of arrival.
@@ -122,7 +122,7 @@ class BufferPool:
         self._waiters.append(more_memory)
         gathered = 0
         try:
-            self._on_wait()
+            self.wake_sender()
             while True:
                 remaining = deadline - self._clock.monotonic_ms()
                 signalled = remaining > 0 and self._clock.wait(more_memory, remaining)

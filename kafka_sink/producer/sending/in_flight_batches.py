@@ -47,7 +47,6 @@ class InFlightBatches:
         self._metrics = context.metrics
         self._log = context.log
         self._metadata = network.metadata
-        # Which brokers could not be reached, for the error of a batch that expires.
         self._connection_failures = network.client.connection_failures
         self._accumulator = accumulator
         self._drain = drain
@@ -149,8 +148,7 @@ class InFlightBatches:
             self._drain.split_and_reenqueue(batch, most_bytes)
         except Exception as error:
             self._log.exception("a batch of %s could not be split", batch.topic_partition)
-            reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
-            self.fail(batch, reason)
+            self.fail(batch, error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})"))
             return
         self._metrics.split(self._clock.monotonic_ms())
         topic = batch.topic_partition.topic
@@ -231,9 +229,8 @@ class InFlightBatches:
         return given_up
 
     def _count_failed(self, batches: Iterable[ProducerBatch]) -> None:
-        now_ms = self._clock.monotonic_ms()
         for batch in batches:
-            self._metrics.failed(batch.topic_partition.topic, batch.record_count, now_ms)
+            self._metrics.failed(batch.topic_partition.topic, batch.record_count, self._clock.monotonic_ms())
 
     def _explain(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> str:
         size = f" of {batch.wire_bytes} bytes in a batch" if code in _TOO_LARGE else ""
@@ -247,10 +244,6 @@ class InFlightBatches:
         return f"{detail}; {what_to_do}" if what_to_do else detail
 
     def _forget(self, batch: ProducerBatch) -> None:
-        batches = self._batches.get(batch.topic_partition)
-        if batches is not None:
-            batches = [other for other in batches if other is not batch]
-            if batches:
-                self._batches[batch.topic_partition] = batches
-            else:
-                del self._batches[batch.topic_partition]
+        batches = [other for other in self._batches.pop(batch.topic_partition, ()) if other is not batch]
+        if batches:
+            self._batches[batch.topic_partition] = batches

@@ -169,7 +169,7 @@ class IdempotenceManager:
         """Record that the broker stored *batch*, from *base_offset* on if it is known."""
         state = self._state(batch.topic_partition)
         state.in_flight.pop(batch, None)
-        state.is_known_to_broker |= batch.producer_id == state.identity.producer_id
+        state.is_known_to_broker = True
         acked = state.last_acked_sequence
         if acked == NO_SEQUENCE or sequence_precedes(acked, batch.last_sequence):
             state.last_acked_sequence = batch.last_sequence

@@ -18,7 +18,7 @@ from kafka_sink.records.layout import HEADER_BYTES
 from tests.fakes.batches import append, make_batch, read_wire
 from tests.fakes.brokers import SILENCE
 from tests.fakes.chunks import Row
-from tests.fakes.producing import append_columns, queued
+from tests.fakes.producing import TOPIC, append_columns, queued
 from tests.fakes.sender_world import SenderWorld
 from tests.support.amounts import examples
 from tests.support.cases import with_each
@@ -186,6 +186,28 @@ def test_a_batch_that_cannot_be_split_fails_with_both_reasons(monkeypatch: pytes
             future.result(0)
     (fine,) = world.sent(b"fine")
     assert fine.result(0).offset == 0
+    world.assert_memory_is_back()
+
+
+def test_pieces_that_cannot_be_split_further_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SenderWorld(batch_size=10_000)
+    world.connect()
+    world.brokers.verdicts[0].append(ErrorCode.MESSAGE_TOO_LARGE)
+    futures = world.send(*[b"x" * 100] * 16)
+    # Another batch was refused meanwhile: this one is split twice.
+    world.accumulator.limit_batches(TOPIC, 500)
+    split = ProducerBatch.split
+    whole: list[ProducerBatch] = []
+
+    def split_once(batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
+        if whole:
+            raise MemoryError
+        whole.append(batch)
+        return split(batch)
+
+    monkeypatch.setattr(ProducerBatch, "split", split_once)
+    world.settle()
+    assert [future.result(0).offset for future in futures] == list(range(16))
     world.assert_memory_is_back()
 
 

@@ -24,12 +24,20 @@ from kafka_sink.common.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from kafka_sink.common.model import NO_OFFSET, Header, ProducerIdAndEpoch, RecordMetadata, TransactionVersion
+from kafka_sink.common.model import (
+    NO_OFFSET,
+    Header,
+    ProducerIdAndEpoch,
+    RecordMetadata,
+    TopicPartition,
+    TransactionVersion,
+)
 from kafka_sink.common.threads import Loop
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, PartlyStagedError, ProducerRecord
 from kafka_sink.producer.staging import column_staging
+from kafka_sink.producer.staging.arrow_rows import parts_to_send
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.produce import ProduceRequest
@@ -418,6 +426,35 @@ def test_rows_staged_before_memory_ran_out_are_sent() -> None:
     with pytest.raises(PartlyStagedError, match="1 of 2 rows for topic orders were staged"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 600)] * 2))
     assert driven.brokers.requests()
+
+
+def test_rows_staged_before_a_refused_wait_wake_the_sender() -> None:
+    driven = in_use((1, 1), buffer_memory=1000, batch_size=1000, linger_ms=40)
+    parts = parts_to_send(make_chunk([Row(b"x" * 600)] * 2), int32s(0, 0), driven.clock.wall_ms())
+    driven.brokers.network.woken = False
+    # A signal handler in the middle of another send: it may not wait for the memory of its second row.
+    interrupted = driven.pipeline.queues.of(TopicPartition(TOPIC, 1)).lock
+    with interrupted, pytest.raises(PartlyStagedError, match="would deadlock"):
+        driven.pipeline.columns.stage(TOPIC, parts, driven.clock.wall_ms(), lambda delivery: None)
+    assert driven.brokers.network.woken
+
+
+def test_rows_wake_the_sender_while_a_flush_waits() -> None:
+    driven = in_use(linger_ms=1000)
+    network, woken = driven.brokers.network, []
+    driven.brokers.on_produce = lambda node, request: None
+    driven.producer.send_columns(TOPIC, make_chunk([Row(b"a")]))
+
+    def stage_more() -> None:
+        driven.pipeline.sender.run_once()
+        network.woken = False
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"b")]))
+        woken.append(network.woken)
+        driven.brokers.answer()
+
+    driven.clock.actions.append(stage_more)
+    driven.producer.flush()
+    assert woken == [True], "the flush may have to wait for this batch, too"
 
 
 def test_rows_left_without_memory_are_told_from_staged_ones(monkeypatch: pytest.MonkeyPatch) -> None:

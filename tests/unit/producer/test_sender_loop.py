@@ -18,6 +18,8 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
     error_for,
 )
+from kafka_sink.common.model import Node
+from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.transactions.state_machine import State
 from kafka_sink.protocol.api_key import ApiKey
@@ -159,6 +161,33 @@ def test_records_without_leader_are_sent_once_there_is_one() -> None:
     assert world.now < started + 5000
 
 
+def test_moved_broker_is_sent_to_at_its_new_address_once_lost() -> None:
+    world = plain()
+    world.brokers.nodes[1] = Node(1, "127.0.0.2", 9999)
+    world.metadata.request_update()
+    version = world.metadata.update_version
+    world.run_until(lambda: world.metadata.update_version > version)
+    world.under_way()
+    assert [node for node, _ in world.network.connects].count("1") == 1, (
+        "a connection is kept as long as it works, as in Kafka's Java client"
+    )
+    world.brokers.lose()
+    world.run_until(lambda: not world.brokers.requests())
+    world.run_until(world.brokers.requests)
+    addresses = [address for node, address in world.network.connects if node == "1"]
+    assert len(addresses) == 2 and addresses[0] != addresses[1]
+
+
+def test_topic_without_leader_is_kept_while_records_wait() -> None:
+    world = PlayedWorld((NO_LEADER,), metadata_max_idle_ms=5000)
+    future = world.append()
+    started = world.now
+    world.run_until(lambda: world.now > started + 12_000, steps=400)
+    world.brokers.move(2)
+    world.run_until(lambda: world.brokers.requests(2))
+    assert world.now < started + 15_000 and not future.done()
+
+
 def test_expired_record_names_the_missing_leader() -> None:
     world = plain((NO_LEADER, 1), delivery_timeout_ms=3000, request_timeout_ms=2900)
     world.network.held.add("1")
@@ -181,6 +210,24 @@ def test_partition_missing_in_metadata_is_asked_for() -> None:
     started = world.now
     world.run_until(lambda: world.brokers.requests(2))
     assert world.now < started + 1000
+
+
+def test_unclosable_batch_does_not_hold_up_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = settled(batch_size=1000)
+    futures = [world.append(value=b"x" * 600) for _ in range(2)]
+    close = ProducerBatch.close
+    failed: list[ProducerBatch] = []
+
+    def close_all_but_one(batch: ProducerBatch) -> None:
+        if not failed:
+            failed.append(batch)
+            raise MemoryError
+        close(batch)
+
+    monkeypatch.setattr(ProducerBatch, "close", close_all_but_one)
+    started = world.now
+    world.run_until(world.brokers.requests)
+    assert world.now == started and futures[0].done()
 
 
 def test_an_oversized_drain_goes_on_in_the_next_request() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -297,6 +298,24 @@ def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorl
 
     world.finish(world.accumulator.appending(while_appending))
     assert END in world.order
+
+
+@with_each("fails", [True, False])
+def test_the_last_append_wakes_the_sender_for_the_end(world: TransactionalWorld, fails: bool) -> None:
+    world.begin_with(b"a")
+    results: list[TransactionalResult] = []
+
+    def without_batch() -> None:
+        results.append(world.manager.begin_commit())
+        world.step(20)
+        world.network.woken = False
+        if fails:
+            raise KafkaError("no memory")
+
+    with pytest.raises(KafkaError) if fails else nullcontext():
+        world.accumulator.appending(without_batch)
+    assert world.network.woken, "the sender may have looked just before, and sleep until something else happens"
+    world.finish(results[0])
 
 
 # --- offsets ---------------------------------------------------------------------------------------------------------
