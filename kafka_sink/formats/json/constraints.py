@@ -128,7 +128,7 @@ def _bound(bound: Any, kind: pa.DataType, *, is_lower: bool, is_strict: bool) ->
     else:
         limit = math.ceil(bound) if is_strict else math.floor(bound) + 1
     most = INT64_MAX if pa.types.is_integer(kind) else 10**_MOST_DIGITS - 1
-    if abs(limit) > most:
+    if not -most - pa.types.is_integer(kind) <= limit <= most:
         return _none if (limit < 0) is is_lower else all_rows
     wide = pa.int64() if pa.types.is_integer(kind) else pa.decimal128(_MOST_DIGITS, 0)
     value = pa.scalar(limit if pa.types.is_integer(kind) else Decimal(limit), wide)
@@ -156,8 +156,8 @@ def _multiple(divisor: Any, kind: pa.DataType, schema: Mapping[str, Any]) -> Wro
         if pa.types.is_decimal(kind) and kind.precision > 18:
             return None
         if divisor > INT64_MAX:
-            return lambda array: _bools(pc.not_equal(array.cast(pa.int64()), 0))
-        return lambda array: np.mod(numbers(array.cast(pa.int64()), np.int64), divisor) != 0
+            return lambda array: _bools(pc.not_equal(array.cast(pa.int64(), safe=False), 0))
+        return lambda array: np.mod(numbers(array.cast(pa.int64(), safe=False), np.int64), divisor) != 0
     if isinstance(divisor, int):
         return lambda array: np.mod(_as_read(array), _nearest(divisor)) != 0
     return lambda array: _no_multiples(_as_read(array), divisor)
@@ -184,7 +184,7 @@ def _among(values: list[Any], kind: pa.DataType, schema: Mapping[str, Any]) -> W
         wide = pa.int64() if pa.types.is_integer(kind) else pa.decimal128(_MOST_DIGITS, 0)
         most = INT64_MAX if pa.types.is_integer(kind) else 10**_MOST_DIGITS - 1
         whole_ones = [
-            int(number) for number in listed if math.isfinite(number) and number == int(number) and abs(number) <= most
+            int(number) for number in listed if -most - (wide == pa.int64()) <= number <= most and number == int(number)
         ]
         of_kind = whole_ones if pa.types.is_integer(kind) else [Decimal(number) for number in whole_ones]
         numbers_of_kind = pa.array(of_kind, wide)

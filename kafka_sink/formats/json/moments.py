@@ -181,7 +181,7 @@ class TimeWriter:
         word |= three.take(micros % 1000) << np.uint64(32)
         sizes = digits.astype(np.uint64)
         fraction = WordField(word & ((np.uint64(1) << np.uint64(8) * sizes) - np.uint64(1)), sizes, 0, 7)
-        return in_quotes([WordField(_clock_words().take(seconds), 8, 8, 8), fraction], absent)
+        return in_quotes([WordField(_clock_words().take(seconds, mode="clip"), 8, 8, 8), fraction], absent)
 
 
 @dataclass(frozen=True, slots=True)
