@@ -261,7 +261,7 @@ _JSON: Final = "json"
 FILE_FORMATS: Final = ("parquet", "csv", _JSON, "orc")
 _SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv", ".json": _JSON, ".jsonl": _JSON, ".orc": "orc"}
 
-#: As Spark reads it: nothing is null, and "" is an empty text.
+#: As Spark writes it: nothing is null, and "" is an empty text, which Spark itself reads as null.
 _CSV: Final = ds.CsvFileFormat(
     convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
 )

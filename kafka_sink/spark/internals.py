@@ -181,7 +181,7 @@ def running_query(spark: Any, query: str | None) -> Any:
         running = spark._jsparkSession.sharedState().activeStreamingQueries()
         if query is not None:
             return running.get(spark._jvm.java.util.UUID.fromString(query))
-        batches = [(each, each.lastExecution()) for each in running.values()]
+        batches = [(each, each.lastExecution()) for each in running.values() if each is not None]
         own = spark._jsparkSession
         return next((each for each, batch in batches if batch is not None and batch.sparkSession().equals(own)), None)
 

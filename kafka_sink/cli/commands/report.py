@@ -6,6 +6,7 @@ Runs on the main thread. It reads one file, of which it keeps the shown lines on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -70,9 +71,11 @@ def report(file: Path, last: int, target: Path | None, as_json: bool) -> None:
     rate = recent_rows_per_s(writes)
     speed = "" if rate is None else f"; {rate:,.0f} rows/s of the stream in its last minute"
     table.title = f"{file.name}: the last {len(writes)} of {count} writes (ms; p50, p99: until acknowledged){speed}"
-    console.print(table)
     if target is not None:
         _save(table, writes, target)
+    with suppress(SystemExit):
+        console.print(table)
+    if target is not None:
         click.echo(f"wrote {target}", err=True)
 
 

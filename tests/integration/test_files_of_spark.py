@@ -1,4 +1,4 @@
-"""``kafkalite verify`` reads files and folders as Spark does, and ``report`` a file that a full disk has torn."""
+"""``kafkalite verify`` reads files as Spark writes them, and ``report`` a file that a full disk has torn."""
 
 from __future__ import annotations
 
