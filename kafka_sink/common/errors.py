@@ -254,9 +254,7 @@ class RegistryDeniedError(RegistryError):
 class IncompatibleSchemaError(RegistryError):
     """The registry refused a schema because it is not compatible with an earlier one of its subject."""
 
-    remedy = (
-        "the text names the column, the subject and the registry's reason; [Changing a schema](changing-a-schema.md)"
-    )
+    remedy = "the text names the column, the subject and the registry's reason; [Change a schema](changing-a-schema.md)"
 
 
 class SchemaNotFoundError(RegistryError):
@@ -341,14 +339,14 @@ class BufferExhaustedError(KafkaTimeoutError):
 class DisconnectError(ApiError):
     """The connection was lost while a request was in flight."""
 
-    remedy = "look into the broker's log; `request.timeout.ms` and quotas"
+    remedy = "look into the broker's log; a busy broker may need a longer `request.timeout.ms` or higher quotas"
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class NotConnectedError(DisconnectError):
     """There is no connection to the broker, so it has not seen the request."""
 
-    remedy = "look into the broker's log; `request.timeout.ms` and quotas"
+    remedy = "look into the broker's log; a busy broker may need a longer `request.timeout.ms` or higher quotas"
 
 
 class BrokersUnreachableError(KafkaTimeoutError):
@@ -434,7 +432,7 @@ class OutOfOrderSequenceError(ApiError):
 class ProducerFencedError(ApiError):
     """A newer producer took over this producer's id."""
 
-    remedy = "run one query per name"
+    remedy = "run one producer for each `transactional.id`, and one query for each name"
     code = ErrorCode.PRODUCER_FENCED
 
 

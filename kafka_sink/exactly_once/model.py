@@ -289,7 +289,7 @@ class Memories:
 
 
 class ExactlyOnceError(KafkaError):
-    """The batch was not committed, and continuing would break exactly-once delivery. The text says what to do."""
+    """The batch was not committed, and continuing would break exactly-once delivery."""
 
     remedy = "the text says what to do"
 
@@ -309,8 +309,8 @@ class UndecidedError(ExactlyOnceError):
 
 
 class OutdatedProgressError(UndecidedError):
-    """The batch was planned after a decision that is not the latest one: a group coordinator told it that had been
-    replaced. Nothing was decided."""
+    """The driver planned the batch by a progress record that was not the latest: it read the record from a group
+    coordinator that had been replaced. Nothing was committed."""
 
     remedy = "run it again, as above; if it is repeated, look for a broker that is cut off from the controller"
 
@@ -318,7 +318,7 @@ class OutdatedProgressError(UndecidedError):
 class AttemptError(ExactlyOnceError):
     """An attempt at a batch failed, and none of its rows will ever be visible; another attempt may succeed."""
 
-    remedy = "none within the attempts of a write; the error after the last one names the first cause and the last"
+    remedy = "none is needed if an attempt succeeds; the error after the last one names the first cause and the last"
 
 
 class LostEndError(ExactlyOnceError):
@@ -344,8 +344,8 @@ class ProgressError(ExactlyOnceError):
 
 
 class TornBatchError(ExactlyOnceError):
-    """The batch was decided, but the brokers aborted part of it, because no driver finished it within
-    transaction.timeout.ms. The rows of *lost* are not in Kafka; the rows of *committed* are."""
+    """The driver decided to commit the batch, but the brokers aborted some of its transactions after
+    transaction.timeout.ms. The rows of the transactions in `lost` are not in Kafka; those of `committed` are."""
 
     remedy = (
         "the text names every transaction. The sink writes nothing until you say that the batch is complete: compare "

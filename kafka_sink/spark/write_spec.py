@@ -424,8 +424,8 @@ class WriteSpec(OfOneVersion, c.Options):
     )
     tune_python_workers: bool = c.BOOLEAN(
         True,
-        "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
-        "after every task; false keeps Spark's own settings",
+        "Spark's Python processes send data to the JVM without delay (TCP_NODELAY), and do not run the garbage "
+        "collector over imported modules after every task; false keeps Spark's own settings",
         group=TOPIC_AND_ROWS,
     )
     on_bad_row: str = c.STRING(

@@ -205,7 +205,7 @@ def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
         )
     if _most_iterations(data) > _MOST_ITERATIONS or _SCRYPT in data:
         raise KeyStoreError(
-            f"its password is hashed more than {_MOST_ITERATIONS} times, which takes minutes; write it again"
+            f"its password is hashed more than {_MOST_ITERATIONS} times or with scrypt, which is slow; write it again"
         )
     try:
         from cryptography.exceptions import UnsupportedAlgorithm

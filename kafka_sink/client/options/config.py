@@ -109,8 +109,8 @@ class OAuthConfig(c.Options):
         "",
         "accepted as Amazon's documentation writes it, with sasl.mechanism=AWS_MSK_IAM",
         c.Validator(
-            f"…{AWS_CLIENT_HANDLER}; other Java classes cannot be used: tokens come from a function of yours "
-            "(sasl.login.callback.handler.class)",
+            f"…{AWS_CLIENT_HANDLER}; other Java classes cannot be used: a Python function creates tokens, "
+            "sasl.login.callback.handler.class",
             lambda name: name.rpartition(".")[2] in ("", AWS_CLIENT_HANDLER),
         ),
     )
