@@ -160,6 +160,8 @@ def _read(
         "default.api.timeout.ms": limits.timeout_ms,
         "fetch.max.bytes": max(limits.max_bytes, 1),
         "max.partition.fetch.bytes": max(min(_FETCH_BYTES, limits.max_bytes), 1),
+        # That of a producer may be less than the limits need.
+        "receive.message.max.bytes": None,
     }
     deadline_ms = clock.monotonic_ms() + limits.timeout_ms
 

@@ -77,8 +77,6 @@ class Cursor:
     failures: int = 0
     failing_since_ms: int = 0
     last_error: str = ""
-    #: The time since which answers contain no records although the end is not reached; None while they contain records.
-    idle_since_ms: int | None = None
 
     @property
     def is_done(self) -> bool:
@@ -119,6 +117,8 @@ class TopicReading:
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._cursors: list[Cursor] = []
         self._follows_retention = False
+        #: The time since which no answer contains records, of any partition: brokers may fill it with others first.
+        self._idle_since_ms: int | None = None
 
     def begin(self, partitions: Collection[int] | None, start: Start, stop_at_end: bool) -> Iterator[ConsumedRecord]:
         """Find the topic and the start and end offsets; the records are fetched by the iteration. See
@@ -337,7 +337,7 @@ class TopicReading:
         )
         for record in fetched:
             if cursor.end is not None and record.offset >= cursor.end:
-                cursor.position = cursor.end
+                cursor.position, self._idle_since_ms = cursor.end, None
                 return
             yield record
         self._note_progress(cursor, fetched.next_offset)
@@ -345,12 +345,12 @@ class TopicReading:
     def _note_progress(self, cursor: Cursor, next_offset: int) -> None:
         """:raises KafkaTimeoutError: if the end is not reached and there was no progress for too long."""
         if next_offset > cursor.position or cursor.end is None:
-            cursor.position, cursor.idle_since_ms = next_offset, None
+            cursor.position, self._idle_since_ms = next_offset, None
             return
         now_ms, timeout_ms = self._clock.monotonic_ms(), self._config.default_api_timeout_ms
-        if cursor.idle_since_ms is None:
-            cursor.idle_since_ms = now_ms
-        elif now_ms - cursor.idle_since_ms >= timeout_ms:
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        elif now_ms - self._idle_since_ms >= timeout_ms:
             raise KafkaTimeoutError(
                 f"{cursor.topic_partition} was to be read up to offset {cursor.end}, but its leader has returned "
                 f"nothing from offset {cursor.position} on for {timeout_ms} ms; its log may have been truncated"

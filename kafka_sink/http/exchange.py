@@ -138,6 +138,8 @@ class Exchange:
             data = answer.read(MAX_ANSWER_BYTES + 1)
             if len(data) > MAX_ANSWER_BYTES:
                 raise _too_large()
+            if answer.length:
+                raise http.client.IncompleteRead(data)
             location = answer.headers.get("Location", "")
             credentials = headers.get("Authorization", "").partition(" ")[2]
             return HttpAnswer(answer.status, data, location, credentials, tuple(secrets))

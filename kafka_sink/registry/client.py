@@ -271,7 +271,7 @@ class RegistryClient:
                     is_down |= not error.is_answered
                     causes[server.shown] = str(error)
                     continue
-                if answer.status == 429 or answer.status >= 500:
+                if answer.status in (408, 429) or answer.status >= 500:
                     is_down = True
                     causes[server.shown] = _refusal(answer)
                     continue

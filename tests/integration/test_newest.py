@@ -48,6 +48,11 @@ def test_records_with_the_latest_timestamps(cluster: EmbeddedCluster, count: int
     assert [int(record.value or b"") for record in newest(cluster, count)] == expected
 
 
+def test_a_producers_limit_of_answers_does_not_hinder(cluster: EmbeddedCluster) -> None:
+    properties = {"bootstrap.servers": cluster.bootstrap_servers, "receive.message.max.bytes": "1000000"}
+    assert len(newest_records(properties, "t", 5, PeekLimits())) == 5
+
+
 @pytest.mark.behaviour("Log reader", "peek returns the records with the latest timestamps, the newest last")
 def test_times_decide_and_not_offsets(cluster: EmbeddedCluster) -> None:
     """The partition with the newest records has the fewest."""

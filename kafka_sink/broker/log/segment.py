@@ -366,15 +366,15 @@ class Segment:
         return end
 
     def read(self, position: int, max_bytes: int, *, whole_first_batch: bool) -> bytes:
-        """Batches from *position* on, at most *max_bytes*; the last batch may be incomplete, as in Kafka.
+        """Batches from *position* on, at most *max_bytes*; the last of several may be incomplete, as in Kafka.
 
         With *whole_first_batch* the first batch is complete even if it is larger, so that a reader makes progress.
         """
         data = self.file.read(position, max(max_bytes, HEADER_BYTES if whole_first_batch else 0))
-        if whole_first_batch and len(data) >= HEADER_BYTES:
-            size = parse_header(memoryview(data), 0).size_in_bytes
-            if size > len(data):
-                data = self.file.read(position, size)
+        size = parse_header(memoryview(data), 0).size_in_bytes if len(data) >= HEADER_BYTES else HEADER_BYTES
+        if size > len(data):
+            # What is left alone of a batch, readers take for damaged (ReplicaManager, firstEntryIncomplete).
+            data = self.file.read(position, size) if whole_first_batch else b""
         return self._sound(data) if position < self._unchecked_bytes else data
 
     def _sound(self, data: bytes) -> bytes:

@@ -54,7 +54,10 @@ def emit(ranges: Ranges, spec: WriteSpec, inputs: Sequence[str] = (), *, failure
         try:
             from openlineage.client import OpenLineageClient
 
-            OpenLineageClient().emit(_event(ranges, spec, inputs, failure))
+            client = OpenLineageClient()
+            client.emit(_event(ranges, spec, inputs, failure))
+            # Transports with a thread of their own have not sent it yet; clients before 1.35 have none, and no close().
+            getattr(client, "close", bool)()
         except ModuleNotFoundError as error:
             _log.warning(
                 "no lineage event is sent: the package %s is missing; pip install 'kafkalite[openlineage]'", error.name

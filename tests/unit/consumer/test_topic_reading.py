@@ -290,6 +290,25 @@ def test_a_slow_user_does_not_use_up_the_time_for_trying_again() -> None:
     assert len(list(records)) == 5
 
 
+def test_partition_that_waits_for_others_is_not_given_up() -> None:
+    """An answer is full before it has records of the last partitions, and the user takes long."""
+    cluster = filled(partitions=4)
+    fetch = cluster.fetch
+
+    def full(*asked: Any) -> Any:
+        answer = fetch(*asked)
+        for data in answer.responses[0].partitions[1:]:
+            data.records = memoryview(b"")
+        return answer
+
+    cluster.fetch = full  # type: ignore[method-assign, assignment]
+    found = []
+    for record in reading(cluster).begin(None, EARLIEST, stop_at_end=True):
+        cluster.clock.advance(60_000)
+        found.append((record.partition, record.offset))
+    assert sorted(found) == [(number, offset) for number in range(4) for offset in range(6)]
+
+
 def test_reading_ends_when_leader_lacks_the_remaining_records() -> None:
     cluster = filled()
     records = reading(cluster, default_api_timeout_ms=300).begin(None, EARLIEST, stop_at_end=True)

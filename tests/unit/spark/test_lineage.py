@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,31 @@ def test_it_is_off_by_itself_and_harms_no_write(
     for thread in threading.enumerate():
         if "openlineage" in thread.name:
             thread.join()
+
+
+def test_transport_with_a_thread_has_sent_the_event_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that ends, or that has written a million micro-batches."""
+    received = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(lineage, "LONGEST_S", 600.0)
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "async_http")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", f"http://127.0.0.1:{server.server_port}")
+        before = set(threading.enumerate())
+        emit(RANGES, OPTIONS.spec)
+        left = [thread.name for thread in set(threading.enumerate()) - before if "_setup_loop" in thread.name]
+        server.shutdown()
+    assert (len(received), left) == (1, [])
 
 
 @pytest.mark.behaviour("Lineage", "A login in the address of a file is not sent")
