@@ -260,6 +260,7 @@ class Remembered:
     driver: Transaction | None = None
     ends: Mapping[TopicPartition, int] | None = None
     recent_ids: tuple[str, ...] = ()
+    had_rows: bool = False
     turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
     #: How many batches this process has planned, and what waits for the look ahead that was begun after the last one.
     planned: int = 0

@@ -150,8 +150,9 @@ class Planner:
     def __init__(self, driver: SinkDriver, *, with_rows: bool) -> None:
         self._driver = driver
         self._client = driver.client
-        # The sink may have been used with the other protocol before this process began.
-        self._with_rows = with_rows or not driver.remembered.logs
+        # The sink may have been used with the other protocol before, also by this process.
+        self._with_rows = with_rows or not driver.remembered.logs or driver.remembered.had_rows
+        self._is_atomic = with_rows
         self._wanted = (self._with_rows, driver.wanted)
         self._begun_ms = driver.clock.monotonic_ms()
         self._pauses = 0
@@ -208,7 +209,7 @@ class Planner:
             plan = self._plan_with(situation, Transaction(driver_id(self._driver.id), -1, -1), 0)
         remembered = self._driver.remembered
         if move is not Move.SKIP:
-            remembered.driver, remembered.ends = plan.driver, None
+            remembered.driver, remembered.ends, remembered.had_rows = plan.driver, None, self._is_atomic
             remembered.planned += 1
         recent = dict.fromkeys([*situation.decided_ids, *remembered.recent_ids])
         are_few = len(situation.decided_ids) * _IDS_OF_A_TASK <= _MOST_RECENT_IDS
@@ -273,12 +274,13 @@ class Planner:
 
     def _see(self, s: Situation) -> Situation:
         """*s* with the driver's id as it is described now, and the progress as it is read after that."""
+        driver, run = self._driver, self._client.run
         (last, rows), record = self._client.together(
-            self._driver.last_transaction(with_rows=self._with_rows), self._driver.record()
+            driver.last_transaction(with_rows=self._with_rows), driver.record()
         )
-        progress, is_stable = self._client.run(self._driver.peek())
-        ends = dict(progress.ends) if self._with_rows and progress is not None and last is not None else {}
-        behind = self._client.run(self._driver.behind(ends))
+        progress, is_stable = run(driver.peek())
+        decided = progress if self._with_rows and last is not None else None
+        behind = frozenset() if decided is None else run(driver.without_end(decided))
         return replace(
             s.with_progress(progress),
             last=last,

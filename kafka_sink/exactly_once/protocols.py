@@ -285,7 +285,7 @@ class ParallelSink:
         with explained(self._driver.id):
             if not transactions:
                 last = plan.progress
-                if records_empty or last is None or progress.decided_s - last.decided_s > _REFRESH_S:
+                if records_empty or last is None or abs(progress.decided_s - last.decided_s) > _REFRESH_S:
                     self._driver.decide(plan, progress)
                 return None
             problem = self._too_late(plan)
@@ -300,6 +300,8 @@ class ParallelSink:
                     if current.must_write(version, writer, numbers):
                         raise
                     return current
+            # The coordinators may have been away for as long as transactions may stay open.
+            problem = problem or self._too_late(plan)
             if problem is not None:
                 self._driver.abort([*transactions, plan.driver], plan.transaction_version)
                 raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")

@@ -194,6 +194,16 @@ class SinkDriver:
         stable = await self.client.leaders.end_offsets(ends, stable=True)
         return frozenset(partition for partition, offset in stable.items() if offset < ends[partition])
 
+    async def without_end(self, decided: Progress) -> frozenset[TopicPartition]:
+        """Those of :meth:`behind` where the driver of *decided* has rows open, or whose leader does not know its rows.
+        In the others a transaction of somebody else is open."""
+        ends, by = dict(decided.ends), decided.decider
+        if by is None or not (behind := await self.behind(ends)):
+            return frozenset()
+        known = await self.client.leaders.end_offsets(behind, stable=False)
+        own = _of_producer(await self._open_before({part: ends[part] for part in behind}), by.producer_id)
+        return frozenset(part for part in behind if part in own or known[part] < ends[part])
+
     async def _open_before(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, list[LogTransaction]]:
         try:
             return await self.client.leaders.open_before(ends)
