@@ -32,7 +32,7 @@ from kafka_sink.cli.values.json_records import bytes_from_json, json_object
 from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.formats.column_format import JSON
-from kafka_sink.formats.fields import is_text
+from kafka_sink.formats.fields import cell_of, is_text
 from kafka_sink.registry.client import RegistryClient
 
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)?")
@@ -356,7 +356,7 @@ def _files(path: Path) -> list[Path]:
 
 def _cells(column: pa.Array, name: str, comparable: Comparable) -> Iterable[bytes | None]:
     if comparable.form is not None:
-        return map(comparable.of_cell, column.to_pylist(maps_as_pydicts="strict"))
+        return (comparable.of_cell(cell_of(cell, column.type)) for cell in column.to_pylist())
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_integer(column.type):

@@ -121,8 +121,7 @@ class CoordinatorClient(ClusterRequests):
         otherwise it fails with PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH). With *two_phase*, its transactions never
         time out (KIP-939). The request is not repeated after codes that are *final*.
 
-        :raises ApiError: if the coordinator refuses: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            and the like.
+        :raises ApiError: if the coordinator refuses, such as INVALID_TRANSACTION_TIMEOUT.
         :raises DisconnectError: if the answer was lost, unless *repeat_lost*. The request may still reach the broker at
             any time, and would abort a transaction that is open then.
         :raises KafkaTimeoutError: if there is no final answer within the time-out.
@@ -167,8 +166,7 @@ class CoordinatorClient(ClusterRequests):
         """End all *transactions*, many at a time. The returned codes are final.
 
         NONE: the transaction is committed (or aborted), by this call or an earlier one. INVALID_TXN_STATE,
-        PRODUCER_FENCED, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING: the transaction had already ended in a
-        different way.
+        PRODUCER_FENCED, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING: the transaction had ended otherwise.
 
         :raises KafkaTimeoutError: if some transactions had no final answer in time; their outcome is unknown.
         :raises ApiError: if a coordinator refused for another reason.
@@ -196,8 +194,7 @@ class CoordinatorClient(ClusterRequests):
         *before* that is committed until then, as the coordinator that has accepted *offsets* knows it (None: there is
         none). Unlike an offset that is only fetched, it is never that of a coordinator that was replaced.
 
-        :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer producer has the id; other codes
-            unchanged.
+        :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer producer has the id, or another code.
         """
         name, producer = transaction.transactional_id, transaction.producer
         if transaction_version is TransactionVersion.V1:
@@ -215,8 +212,7 @@ class CoordinatorClient(ClusterRequests):
         """The committed offsets of *group*; partitions without one are omitted. With *require_stable*, the call waits
         for the end of a transaction that would change them; without *waits* it raises UNSTABLE_OFFSET_COMMIT instead.
 
-        :raises ApiError: if the coordinator refuses: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the
-            like.
+        :raises ApiError: if the coordinator refuses, such as GROUP_AUTHORIZATION_FAILED.
         """
         request = OffsetFetch(
             group, {topic: partitions}, waits_for_transactions=require_stable, refuses_old_brokers=True

@@ -113,13 +113,11 @@ class Progress:
 @dataclass(frozen=True)
 class Plan:
     """One batch as its driver begins it; sent to the tasks and back. *driver* is the driver's transaction, *progress*
-    the latest decision when the batch began, *timeout_ms* the time-out of the transactions, *planned* the moment when
-    the batch began.
+    the latest decision when the batch began, *timeout_ms* the time-out of the transactions, *planned* its beginning.
 
     With *two_phase*, the transactions of tasks never time out (KIP-939), and *timeout_ms* is only the driver's. *sink*
     is the prefix of its ids, *partition_count* the number of partitions of the progress topic. *is_unsure* is True if
-    the outcome of the decided batch is no longer known. *offsets* identifies the rows that the query has planned for
-    this batch.
+    the outcome of the decided batch is no longer known. *offsets* identifies the rows that the query has planned.
     """
 
     sink: str
@@ -248,9 +246,9 @@ class Remembered:
     *logs* are those that were last searched for lost ends, each with the leader that it had. *other_logs* are those of
     the topics besides the progress topic, as of the instant *other_logs_ms*. *has_two_phase* says that the brokers have
     offered two-phase commit. *driver* is the driver's transaction of the last batch that this process planned, and
-    *ends* the offsets behind its rows if this process committed it. *recent_ids* are those of the last decided
-    batches' transactions, the latest first; tasks take turns with a few ids. A batch is planned and written in its
-    *turn*: two threads must not continue after the same batch.
+    *ends* the offsets behind its rows if this process committed it. *recent_ids* are those of the last decided batches'
+    transactions, the latest first; tasks take turns with a few ids. *had_rows*: that batch was atomic. A batch is
+    planned and written in its *turn*: two threads must not continue after the same batch.
     """
 
     logs: frozenset[Log] = frozenset()

@@ -91,8 +91,7 @@ def plan_batch(
     open. All of that is done, and known to be, if nothing happened since this process committed the last batch.
 
     :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
-    :param version: the version to write, if known; if a later one is committed, nothing else is done, and the plan
-        permits no write.
+    :param version: the version to write, if known; if a later one is committed, the plan permits no write.
     :param accepted: the version that an operator accepts as the last complete one. If the decided batch is torn and
         has this version, its outcome counts as unknown; a commit that is lost for good stops nothing.
     :param with_rows: the driver's own transaction will contain rows.

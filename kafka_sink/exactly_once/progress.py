@@ -215,8 +215,7 @@ class ProgressStore:
     async def read(self, *, require_stable: bool = True, waits: bool = True) -> Progress | None:
         """The latest decision; None if there is none, or if the brokers have deleted it.
 
-        :param require_stable: wait for a decision that is in progress; only the next fence ends the decision of a dead
-            driver.
+        :param require_stable: wait for a decision that is in progress; that of a dead driver ends with the next fence.
         :param waits: if False, raise UNSTABLE_OFFSET_COMMIT (an ApiError) instead of waiting.
 
         :raises ProgressError: if the group has an offset that this sink did not write.

@@ -267,17 +267,14 @@ class ParallelSink:
         version. If another driver had committed it before, of which *plan* was not told, *written* are aborted, and
         what is returned is the plan that was told.
 
-        If nothing was written, the progress is recorded only from time to time; with *records_empty* it is always
-        recorded.
+        If nothing was written, the progress is recorded from time to time; with *records_empty* always.
 
         :raises UndecidedError: if a transaction is not as its task left it, or *plan*'s progress is not the latest
             decision and *version* not committed; all were aborted, and the batch may be run again.
         :raises FencedError: if a newer driver has taken over; this driver committed and aborted nothing.
         :raises TornBatchError: if the batch was decided, and the brokers then aborted some transactions.
-        :raises KafkaTimeoutError: if there is no answer in time; the next :meth:`plan` finds the outcome and finishes
-            the batch.
-        :raises ExactlyOnceError: if the brokers refuse it, with what to do; the next :meth:`plan` finishes the batch if
-            it was decided.
+        :raises KafkaTimeoutError: if there is no answer in time; the next :meth:`plan` finishes the batch.
+        :raises ExactlyOnceError: if the brokers refuse it; the next :meth:`plan` finishes the batch if it was decided.
         """
         transactions = tuple(sorted(task.transaction for task in written))
         offsets = plan.offsets_of(version)
@@ -291,8 +288,7 @@ class ParallelSink:
             problem = self._too_late(plan)
             if problem is None:
                 try:
-                    # The progress takes effect only when the driver's transaction is committed, which happens after
-                    # this check.
+                    # The progress takes effect when the driver's transaction is committed, after this check.
                     proposal = self._driver.propose(plan, progress, transactions)
                     problem, _ = self._client.together(self._problem(written), proposal)
                 except OutdatedProgressError:
@@ -355,8 +351,7 @@ class ParallelSink:
             self._abort_losers(plan, opened)
 
     async def _losers(self, winners: Sequence[Transaction]) -> list[Transaction]:
-        """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
-        out."""
+        """The open transactions of attempts that are not part of the batch, for which readers would wait."""
         try:
             return await self._driver.left_open(winners)
         except KafkaError as error:

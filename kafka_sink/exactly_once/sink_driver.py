@@ -262,8 +262,7 @@ class SinkDriver:
         self.remembered.has_two_phase = True
 
     def fenced(self, why: object, version: int = -1) -> FencedError:
-        """The error of a driver that is not the latest one, *why*; *version* is the batch that it was to commit, if
-        any."""
+        """The error of a driver that is not the latest one, *why*; it was to commit *version*, if any."""
         batch = "" if version < 0 else f"batch {version} was not committed: "
         return FencedError(f"{batch}a newer driver has taken over the sink {self.name!r} ({why}); this one stops")
 
@@ -330,8 +329,7 @@ class SinkDriver:
         self.abort([plan.driver], plan.transaction_version)
 
     def abort(self, transactions: Collection[Transaction], transaction_version: TransactionVersion) -> None:
-        """Abort *transactions*; none of their rows will ever be visible. Those that have ended already stay as they
-        are."""
+        """Abort *transactions*; their rows will never be visible. Those that have ended stay as they are."""
         self.client.run(self.client.end(transactions, transaction_version, commit=False))
 
     def warn_of_long(self, plan: Plan) -> None:

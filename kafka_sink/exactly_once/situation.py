@@ -263,8 +263,7 @@ class Situation:
 
 
 def outcome_of(progress: Progress, outcomes: Mapping[Transaction, ErrorCode]) -> Batch:
-    """The decided batch of *progress* by *outcomes*, the codes of its commits; transactions that are missing there were
-    committed before."""
+    """The decided batch of *progress* by *outcomes*, the codes of its commits; others were committed before."""
     undone = [txn for txn, code in outcomes.items() if code is not ErrorCode.NONE]
     if not undone:
         return Batch.COMMITTED

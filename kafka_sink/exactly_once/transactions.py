@@ -27,8 +27,7 @@ def sink_id(name: str, progress_topic: str) -> str:
 
 
 def sink_of_id(transactional_id: str) -> tuple[str, str] | None:
-    """The name and progress topic of the sink that *transactional_id* belongs to; None if it is not the id of a
-    sink."""
+    """The name and progress topic of the sink that *transactional_id* belongs to; None if it is of no sink."""
     match = re.fullmatch(rf"(.+)/([^/]+?)\.(?:driver|repair|{_OF_PROCESS})", transactional_id, re.DOTALL)
     return None if match is None else (match[1], match[2])
 

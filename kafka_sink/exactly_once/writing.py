@@ -144,8 +144,7 @@ class WriterTransactions:
     def _find_committed(
         self, client: CoordinatorClient, plan: Plan, names: Sequence[str], used: dict[str, _Used]
     ) -> None:
-        """Note which of *names* have a last transaction that is committed everywhere. Ids that ended otherwise are
-        given up."""
+        """Note which of *names* have a last transaction that is committed everywhere. Others are given up."""
         ends: dict[TopicPartition, int] = {}
         for name in names:
             for partition, end in (used[name].ends or {}).items():

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
 from kafka_sink.columns.gather import Piece, UInt64s, WordField, Words, join_rows
+from kafka_sink.common.errors import SerializationError
 
 Absent: TypeAlias = Bools | None
 #: How many of Arrow's units of time a second has.
@@ -37,6 +38,22 @@ def is_bytes(kind: pa.DataType) -> bool:
 def is_list(kind: pa.DataType) -> bool:
     """Whether the rows are lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def cell_of(cell: Any, kind: pa.DataType) -> Any:
+    """*cell* of ``to_pylist`` of a column of *kind*, with maps as objects; pyarrow before 20 has them as pairs only.
+
+    :raises SerializationError: if a map has a key twice.
+    """
+    if cell is None or not pa.types.is_nested(kind):
+        return cell
+    if pa.types.is_map(kind):
+        if len({key for key, _ in cell}) < len(cell):
+            raise SerializationError("a map in it has a key twice")
+        return {key: cell_of(item, kind.item_type) for key, item in cell}
+    if pa.types.is_struct(kind):
+        return {field.name: cell_of(cell[field.name], field.type) for field in kind}
+    return [cell_of(item, kind.value_type) for item in cell]
 
 
 def nulls_of(array: pa.Array) -> Absent:

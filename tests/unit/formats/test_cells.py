@@ -1,0 +1,26 @@
+"""Cells as every allowed pyarrow reads them: ``to_pylist`` before version 20 has no argument, and maps as pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_sink.common.errors import SerializationError
+from kafka_sink.formats.fields import cell_of
+
+_MAP = pa.map_(pa.string(), pa.int64())
+
+
+def test_maps_are_objects_without_help_of_pyarrow() -> None:
+    kind = pa.struct([("of", pa.list_(_MAP)), ("name", pa.string())])
+    rows: list[Any] = [{"of": [[("b", 2), ("a", None)], [], None], "name": "x"}, None]
+    cells = [cell_of(cell, kind) for cell in pa.array(rows, kind).to_pylist()]
+    assert cells == [{"of": [{"b": 2, "a": None}, {}, None], "name": "x"}, None]
+
+
+def test_a_key_twice_is_an_error() -> None:
+    (cell,) = pa.array([[("a", 1), ("a", 2)]], _MAP).to_pylist()
+    with pytest.raises(SerializationError, match="key twice"):
+        cell_of(cell, _MAP)
