@@ -152,7 +152,7 @@ class Planner:
         # The sink may have been used with the other protocol before, also by this process.
         self._with_rows = with_rows or not driver.remembered.logs or driver.remembered.had_rows
         self._is_atomic = with_rows
-        self._wanted = (self._with_rows, driver.wanted)
+        self._wanted = (with_rows, driver.wanted)
         self._begun_ms = driver.clock.monotonic_ms()
         self._pauses = 0
         self._is_logged = False
