@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +97,8 @@ def test_a_parallel_batch_in_memory_is_the_models(figure: Figure) -> None:
 def test_an_atomic_batch_in_memory_is_the_models() -> None:
     shape = replace(IN_MEMORY, partitions=10 * TASKS)
     *_, last = run_atomic_in_memory(brokers=shape.brokers, partitions=shape.partitions, batches=3)
-    assert last == {**scale_model.driver_of_atomic(shape), "ApiVersions": last["ApiVersions"]}
+    # The last batch may need no new connection.
+    assert last == Counter({**scale_model.driver_of_atomic(shape), "ApiVersions": last["ApiVersions"]})
 
 
 def test_the_sink_has_and_looks_at_as_many_ids_as_the_model_says() -> None:
