@@ -7,7 +7,6 @@ wait for the producer's imports. It never shows a traceback without ``--debug``.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from typing import Final, NoReturn
 import click
 
 from kafka_sink.cli import output
-from kafka_sink.cli.output import CommandGroup
 from kafka_sink.common.config import nearest
 from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.text import words
@@ -29,7 +27,7 @@ _GONE: Final = {
 }
 
 
-class LazyGroup(CommandGroup):
+class LazyGroup(output.CommandGroup):
     """A group whose command *name* is the attribute *name* of the module ``kafka_sink.cli.commands.<name>``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -48,9 +46,7 @@ class LazyGroup(CommandGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader of stdout has closed the pipe (`… | head`), which is not an error. The remaining buffered
-            # output is discarded, because the interpreter would otherwise report an error at its exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            output.discard_rest(sys.stdout)
             return 0
         return result
 

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -106,12 +106,17 @@ def error_line(text: str) -> None:
     click.echo("kafkalite: " + printable(" ".join(text.split())), err=True)
 
 
+def discard_rest(stream: TextIO) -> None:
+    """Discard the rest of *stream*, whose reader has closed the pipe (``… | head``): Python would fail at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _print(text: str, *, is_error: bool = False) -> None:
-    """Print *text*. If nobody reads on (``… | head``), the command still does all of its work, and has its own code."""
+    """Print *text*. If nobody reads on, the command still does all of its work, and has its own code."""
     try:
         click.echo(text, err=is_error)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if is_error else sys.stdout).fileno())
+        discard_rest(sys.stderr if is_error else sys.stdout)
 
 
 def line(text: str, *, is_error: bool = False) -> None:

@@ -45,15 +45,15 @@ def cell_of(cell: Any, kind: pa.DataType) -> Any:
 
     :raises SerializationError: if a map has a key twice.
     """
-    if cell is None or not pa.types.is_nested(kind):
-        return cell
+    if cell is None:
+        return None
     if pa.types.is_map(kind):
         if len({key for key, _ in cell}) < len(cell):
             raise SerializationError("a map in it has a key twice")
         return {key: cell_of(item, kind.item_type) for key, item in cell}
     if pa.types.is_struct(kind):
         return {field.name: cell_of(cell[field.name], field.type) for field in kind}
-    return [cell_of(item, kind.value_type) for item in cell]
+    return [cell_of(item, kind.value_type) for item in cell] if is_list(kind) else cell
 
 
 def nulls_of(array: pa.Array) -> Absent:

@@ -229,8 +229,9 @@ class InFlightBatches:
         return given_up
 
     def _count_failed(self, batches: Iterable[ProducerBatch]) -> None:
+        now_ms = self._clock.monotonic_ms()
         for batch in batches:
-            self._metrics.failed(batch.topic_partition.topic, batch.record_count, self._clock.monotonic_ms())
+            self._metrics.failed(batch.topic_partition.topic, batch.record_count, now_ms)
 
     def _explain(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> str:
         size = f" of {batch.wire_bytes} bytes in a batch" if code in _TOO_LARGE else ""

@@ -24,3 +24,8 @@ def test_a_key_twice_is_an_error() -> None:
     (cell,) = pa.array([[("a", 1), ("a", 2)]], _MAP).to_pylist()
     with pytest.raises(SerializationError, match="key twice"):
         cell_of(cell, _MAP)
+
+
+def test_cells_of_other_types_stay_as_they_are() -> None:
+    column = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    assert [cell_of(cell, column.type) for cell in column.to_pylist()] == [1, "b"]
