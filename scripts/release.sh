@@ -9,8 +9,8 @@
 # is due (scripts/prove.sh, which also names those that no machine of ours can run); that all tests pass
 # (unless --no-tests) and the site is built. Builds the files of the release into dist/VERSION and checks them (twine,
 # check-wheel-contents), installs the wheel with each extra into an empty environment, lists what pip installed with it
-# as a software bill of materials (CycloneDX), runs the example of README there, and writes the notes of the release from
-# CHANGELOG.md. --check stops after what needs no tests and builds nothing.
+# as a software bill of materials (CycloneDX), runs the example of README and compares the public names there, on each
+# supported version of Python of this machine, and writes the notes of the release from CHANGELOG.md. --check stops after what needs no tests and builds nothing.
 # KAFKALITE_URL is the repository's page, if it is not the remote origin.
 
 # shellcheck source=scripts/lib.sh
@@ -112,9 +112,17 @@ parser.read("setup.cfg", encoding="utf-8")
 print(*(each for each in parser["options.extras_require"] if each != "spark"))') spark; do
     check "kafkalite[$extra] can be installed" installs "$extra"
 done
-# Of the last one: with Spark.
+has_public_names() {
+    (cd "$trial" && bin/python -P "$ROOT/scripts/print_public.py" | sort | cmp -s - <(sort "$ROOT/docs/public-names.txt"))
+}
 ensure_java
-check "the example of README runs from the wheel" runs_example
+# The patch releases of a minor version differ less than the minor versions.
+while read -r number python; do
+    "$python" -m venv --clear "$trial" && "$trial/bin/python" -m pip install -q --no-input \
+        --disable-pip-version-check "$wheel[spark]" </dev/null || failed=1
+    check "on Python $number the example of README runs from the wheel" runs_example </dev/null
+    check "on Python $number the wheel has the public names of docs/public-names.txt" has_public_names </dev/null
+done < <(pythons | sort -t . -k 2,2n -u)
 [ "$failed" = 0 ] || die "not ready for a release: mend what FAILED, and start again."
 (cd "$target" && "$PYTHON_BIN" -P -c '
 import hashlib, pathlib

@@ -39,7 +39,7 @@ def examples(most: int) -> int:
 
 SIMULATED_RUNS = _amount(
     "SIMULATED_RUNS",
-    7,
+    3,
     2_000,
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
@@ -65,7 +65,7 @@ LOST_ENDS = _amount(
     "LOST_ENDS", 0, 3, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
-    "EXPLORED_STATES", 130, 100_000, "states of a small world of exactly-once drivers, in each setting"
+    "EXPLORED_STATES", 45, 100_000, "states of a small world of exactly-once drivers, in each setting"
 )
 RANDOM_WALKS = _amount("RANDOM_WALKS", 1, 10, "walks through a larger world of exactly-once drivers, in each setting")
 MANY_SINKS = _amount(

@@ -61,6 +61,7 @@ _THREE: Final = "a Kafka of three nodes"
 _WAITS: Final = "waits for time-outs of a Kafka"
 _OWN_SPARK: Final = "a Spark of its own"
 _OTHER_CASES: Final = "more cases of a test"
+_TIME_OUTS: Final = "waits for time-outs"
 
 _CELL: Final = "test_matrix_cell_stores_every_byte_once"
 _BROKEN: Final = "test_exploration_notices_every_broken_rule"
@@ -90,7 +91,19 @@ LEFT: Final = (
         "kafka",
         "compat/test_transactions_on_kafka.py",
         _OTHER_CASES,
-        ("test_every_answer_is_kafkas[Kafka, version 1]",),
+        (
+            "test_every_answer_is_kafkas[Kafka",
+            *(
+                f"test_{test}[embedded, version 1]"
+                for test in (
+                    "a_fenced_producer_that_goes_on_sending_writes_nothing",
+                    "calls_out_of_order_are_refused",
+                    "nothing_is_seen_before_the_commit",
+                    "what_was_committed_is_read_and_what_was_aborted_is_not",
+                    "worker_killed_repeatedly_writes_each_round_exactly_once",
+                )
+            ),
+        ),
     ),
     Left("kafka", "compat/test_two_phase_on_kafka.py", _OWN_KAFKA),
     Left("kafka", "compat/test_ui_on_kafka.py", "the same on a real Kafka"),
@@ -111,6 +124,36 @@ LEFT: Final = (
             f"{_CELL}[kafka-SSL-exactly_once_atomic",
             f"{_CELL}[kafka-SSL-writeStream",
             f"{_CELL}[kafka-mTLS-send_columns",
+        ),
+    ),
+    Left(
+        "matrix",
+        "matrix/test_matrix.py",
+        _OTHER_CASES,
+        tuple(
+            f"{_CELL}[embedded-{cell}-"
+            for cell in (
+                "PLAINTEXT-exactly_once_atomic",
+                "PLAINTEXT-exactly_once_parallel",
+                "SASL_SSL-writeStream",
+                "mTLS-exactly_once_parallel",
+                "mTLS-writeStream",
+            )
+        ),
+    ),
+    Left(
+        "spark",
+        "spark/test_avro_write.py",
+        _OTHER_CASES,
+        ("test_rows_arrive_as_avro[write-atomic]",),
+    ),
+    Left(
+        "spark",
+        "spark/test_dead_letters.py",
+        _OTHER_CASES,
+        (
+            "test_bad_rows_are_dead_letters_in_every_way[foreach_batch]",
+            "test_too_many_bad_rows_leave_nothing[write-parallel]",
         ),
     ),
     Left(
@@ -172,14 +215,60 @@ LEFT: Final = (
         ),
     ),
     Left("long", "architecture/test_docs.py", "builds the site", ("test_the_site_has", "test_pages_of_the_site_fit")),
+    Left("long", "bench/test_bench_refusals.py", _OWN_SPARK),
+    Left(
+        "long",
+        "exactly_once/test_faults.py",
+        _OTHER_CASES,
+        (
+            "test_an_unknown_error_is_never_taken_for_the_decision[version 1",
+            "test_unconfirmed_batch_end_raises_and_next_driver_finishes[version 1",
+        ),
+    ),
+    Left(
+        "long",
+        "exactly_once/test_lost_ends.py",
+        _OTHER_CASES,
+        (
+            "test_driver_may_die_anywhere_while_it_writes_an_end_again[version 1",
+            "test_the_proof_of_a_torn_batch_discards_no_decision[version 1",
+        ),
+    ),
+    Left(
+        "long",
+        "exactly_once/test_others_open_and_late_decisions.py",
+        _TIME_OUTS,
+        ("test_batch_is_not_decided_after_its_time_out[version 1",),
+    ),
+    Left("long", "integration/test_broker_faults.py", _TIME_OUTS, ("test_lasting_fault_is_reported",)),
+    Left(
+        "long",
+        "integration/test_cli_groups_txn.py",
+        _OTHER_CASES,
+        ("test_a_hanging_transaction_is_found_and_ended[version-1",),
+    ),
     Left("long", "integration/test_demo.py", _OWN_SPARK, ("test_demo_stores_every_flight",)),
     Left("long", "integration/test_package.py", "an environment of its own", ("test_installed_wheel_works",)),
+    Left("long", "integration/test_producer_faults.py", _TIME_OUTS, ("test_answer_that_never_comes",)),
+    Left(
+        "long",
+        "integration/test_pytest_plugin.py",
+        "an environment of its own",
+        ("test_a_foreign_project_uses_cluster",),
+    ),
     Left("long", "integration/test_scripts.py", "a release for each refusal", ("test_release_is_refused",)),
+    Left(
+        "long",
+        "integration/test_security.py",
+        _OTHER_CASES,
+        ("test_reauthentication_while_producing_loses_nothing[SASL_PLAINTEXT",),
+    ),
     Left(
         "long",
         "integration/test_security_under_load.py",
         _OTHER_CASES,
         (
+            "test_a_wrong_setting_fails_every_send_with_its_cause[tls-to-plaintext]",
             "test_a_wrong_setting_fails_every_send_with_its_cause[wrong-authority]",
             "test_a_wrong_setting_fails_every_send_with_its_cause[wrong-name]",
             "test_a_certificate_that_goes_wrong_under_load_says_so[wrong-authority]",
@@ -192,6 +281,7 @@ LEFT: Final = (
         _OTHER_CASES,
         ("test_pages_fit_narrow_and_wide_windows[400-dark]", "test_pages_fit_narrow_and_wide_windows[1300-light]"),
     ),
+    Left("long", "unit/spark/test_lineage.py", _TIME_OUTS, ("test_it_is_off_by_itself",)),
 )
 
 
