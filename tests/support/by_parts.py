@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "matrix": "scripts/test.sh --matrix",
     "spark": "scripts/test.sh --spark V",
     "long": "scripts/test.sh --long",
+    "exploration": "scripts/prove.sh 'exploration-*'",
 }
 #: The groups of parts that this run belongs to.
 _RUNS: Final = {
@@ -214,6 +215,22 @@ LEFT: Final = (
             )
         ),
     ),
+    Left(
+        "exploration",
+        "exploration/test_exploration.py",
+        "all states with two faults",
+        tuple(
+            f"test_no_interleaving_breaks_a_promise[{protocol}, 1 batches of 1 tasks; 1 drivers, at most 2 faults"
+            for protocol in (
+                "parallel, version 1, ordinary",
+                "parallel, version 1, two-phase",
+                "parallel, version 2, ordinary",
+                "parallel, version 2, two-phase",
+                "atomic, version 1, ordinary",
+                "atomic, version 2, ordinary",
+            )
+        ),
+    ),
     Left("long", "architecture/test_docs.py", "builds the site", ("test_the_site_has", "test_pages_of_the_site_fit")),
     Left("long", "bench/test_bench_refusals.py", _OWN_SPARK),
     Left(
@@ -248,13 +265,18 @@ LEFT: Final = (
         ("test_a_hanging_transaction_is_found_and_ended[version-1",),
     ),
     Left("long", "integration/test_demo.py", _OWN_SPARK, ("test_demo_stores_every_flight",)),
-    Left("long", "integration/test_package.py", "an environment of its own", ("test_installed_wheel_works",)),
+    Left(
+        "long",
+        "integration/test_package.py",
+        "an environment of its own",
+        ("test_installed_wheel_works", "test_public_names_need_what_is_required_alone"),
+    ),
     Left("long", "integration/test_producer_faults.py", _TIME_OUTS, ("test_answer_that_never_comes",)),
     Left(
         "long",
         "integration/test_pytest_plugin.py",
         "an environment of its own",
-        ("test_a_foreign_project_uses_cluster",),
+        ("test_a_foreign", "test_scopes", "test_workers", "test_the_documentation", "test_a_project", "test_a_wrong"),
     ),
     Left("long", "integration/test_scripts.py", "a release for each refusal", ("test_release_is_refused",)),
     Left(
