@@ -24,6 +24,10 @@ _SUITE: Final = r"\S+: (?P<counts>\d+ passed, .*), \d+ s$"
 _MUTANTS: Final = r"\S+: (?P<counts>\d+ mutants, .*), \d+ s$"
 #: It prints no counts.
 _NONE: Final = r"(?!)"
+#: Lines of a part that cannot run on this machine, with the reason.
+_NO_SUITE: Final = r"^\S+: skipped: (.+)"
+_NO_KERBEROS: Final = r"^SKIPPED \[\d+\] \S+: (Kerberos: missing .+)"
+_NO_BROWSER: Final = r"^SKIPPED \[\d+\] \S+: (no browser: .+)"
 _ROUNDS: Final = r"(?P<counts>\d+ rounds, \d+ batches)"
 
 _README: Final = "README.md#guarantees"
@@ -51,7 +55,8 @@ _OF_ALL: Final = (
 class Part:
     """*proves* are the sections of pages with the promises, as ``page#heading``. *minutes* is an estimate. The *risk*
     is from 1 (what may lose or repeat rows, and what is most often broken) to 4. *counts* matches lines of the output,
-    from their beginning. *kafka* is its version, if the part runs on one.
+    from their beginning, and *lacks* a line that tells that this machine cannot run the part. *kafka* is its version,
+    if the part runs on one.
     """
 
     group: str
@@ -63,6 +68,7 @@ class Part:
     risk: int
     counts: str = PYTEST
     kafka: str = ""
+    lacks: str = _NO_SUITE
 
     @property
     def name(self) -> str:
@@ -121,6 +127,12 @@ _TESTS_OF_PAGES: Final = (
     "tests/exactly_once/test_protocols.py",
     "tests/unit/broker/test_served_apis.py",
     "tests/unit/exactly_once/test_situation.py",
+)
+#: They need a KDC, and the package gssapi.
+_TESTS_OF_KERBEROS: Final = (
+    "tests/integration/test_gssapi.py",
+    *(f"tests/compat/test_{name}.py" for name in ("kerberos_on_kafka", "peers_identities", "identities_bulk")),
+    "tests/hostile/test_attacks.py",
 )
 _SUITES: Final = {
     **{"kafka-python": 6, "kgo": 6, "kafka-go": 8, "sarama": 10, "aiokafka": 12, "faststream": 6},
@@ -234,6 +246,12 @@ def _without_spark(test: str, newest: str) -> Iterator[Part]:
         paths = ("kafka_sink", "pyspark_kafkalite", "spark_jobs", *_SHARED, *_KAFKA, f"tests/{folder}", "examples")
         paths = (*paths, *_PAGES) if folder == "architecture" else paths
         yield Part("long", folder, (_README,), command, paths, minutes, 2, kafka=newest)
+    paths = ("kafka_sink", *_SHARED, *_KAFKA, "tests/integration", "tests/compat", "tests/hostile", "scripts/kdc.sh")
+    command = (test, *_TESTS_OF_KERBEROS, "-k", "kerberos or gssapi")
+    yield Part("kerberos", "", (_SECRETS,), command, paths, 4, 2, kafka=newest, lacks=_NO_KERBEROS)
+    command = (test, "--no-kafka", "--long", "tests/integration/test_ui_browser.py", "tests/architecture/test_docs.py")
+    paths = ("kafka_sink", *_SHARED, "scripts", "tests/integration", "tests/architecture", *_PAGES)
+    yield Part("browser", "", ("README.md#documentation",), command, paths, 4, 3, lacks=_NO_BROWSER)
     for target, (package, minutes) in _MUTATED.items():
         paths = (*_packages("base", package), "tests/conftest.py", "tests/fakes", "tests/unit", "tests/mutation")
         yield Part(

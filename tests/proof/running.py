@@ -23,10 +23,9 @@ from tests.proof.parts import Part
 _LATE: Final = 3
 _MORE_MINUTES: Final = 5
 _END_S: Final = 30
-#: What pytest tells at its beginning (tests/conftest.py), and a suite that cannot be had.
+#: What pytest tells at its beginning (tests/conftest.py).
 _PYTHON: Final = re.compile(r"^platform \S+ -- Python ([\d.]+)", re.MULTILINE)
 _SPARK: Final = re.compile(r"^PySpark ([\d.]+)", re.MULTILINE)
-_CANNOT_RUN: Final = re.compile(r"^\S+: skipped: (.+)", re.MULTILINE)
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 _SHOWN: Final = 3
 _COUNT: Final = re.compile(r"(\d[\d,]*) (\w+)")
@@ -47,7 +46,7 @@ def run(part: Part, root: Path, sources: Sources) -> Record | None:
     if code != 0:
         reason = f"it took more than {_limit_s(part) // 60} min" if code is None else f"exit code {code}"
         reason = ", ".join([reason, *_FAILED.findall(printed)[:_SHOWN]])
-    elif cannot_run := _CANNOT_RUN.search(printed):
+    elif cannot_run := re.search(part.lacks, printed, re.MULTILINE):
         outcome, reason = "cannot run", cannot_run[1]
     return Record(
         part=part.name,

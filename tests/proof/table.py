@@ -21,6 +21,8 @@ GROUPS = {
     "fuzz": "readers of others' bytes, under attack",
     "exploration": "every interleaving of exactly-once drivers",
     "long": "tests with larger amounts",
+    "kerberos": "logins with Kerberos",
+    "browser": "the pages in a browser",
     "mutation": "changed sources that unit tests notice",
     "matrix": "each security with each way to write",
     "yarn": "YARN, in both deploy modes",

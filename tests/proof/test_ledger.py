@@ -147,6 +147,17 @@ def test_a_record_has_counts_and_versions(root: Path, commit: Commit) -> None:
     assert Ledger(root / RECORDS).why(missing) == "it needs Go"
 
 
+@pytest.mark.parametrize("group", ["browser", "kerberos"])
+def test_tests_that_lack_a_program_are_not_run(root: Path, commit: Commit, group: str) -> None:
+    reason = {"browser": "no browser: no package", "kerberos": "Kerberos: missing kinit"}[group]
+    lacks = next(each.lacks for each in parts.PARTS if each.group == group)
+    says = f"echo 'SKIPPED [2] tests/test_it.py:3: {reason}'; echo '== 5 passed, 2 skipped in 1.23s =='"
+    without = part(group, ("a",), says, lacks=lacks)
+    assert main([f"t-{group}"], [without], root) == 0
+    assert standings(root, without) == [Standing.CANNOT_RUN]
+    assert Ledger(root / RECORDS).why(without) == reason
+
+
 def test_of_two_records_of_a_merge_the_later_one_counts(root: Path, commit: Commit) -> None:
     records = root / RECORDS
     assert main(["t-a"], [A], root) == 0
