@@ -29,6 +29,7 @@ _NO_SUITE: Final = r"^\S+: skipped: (.+)"
 _NO_KERBEROS: Final = r"^SKIPPED \[\d+\] \S+: (Kerberos: missing .+)"
 _NO_BROWSER: Final = r"^SKIPPED \[\d+\] \S+: (no browser: .+)"
 _ROUNDS: Final = r"(?P<counts>\d+ rounds, \d+ batches)"
+_HOSTS: Final = r"hosts: (?P<counts>\d+ queries, .* restarts)$"
 
 _README: Final = "README.md#guarantees"
 _SPEED: Final = "README.md#speed"
@@ -169,6 +170,10 @@ _CHAOS_TESTS: Final = (
     *("scripts/pages.py", "tests/chaos", "tests/support"),
     *("tests/bench/resources.py", "tests/compat/kafka_cluster.py"),
 )
+_HOSTS_TESTS: Final = (
+    *("tests/support", "tests/compat/kafka_cluster.py", "tests/spark/soak.py", "tests/spark/soak_driver.py"),
+    *("tests/bench/resources.py", "tests/bench/listeners.py", "tests/bench/topics.py"),
+)
 _CHAOS: Final = {
     "plaintext": ("--minutes", "20"),
     "sasl-ssl": ("--minutes", "20", "--security", "SASL_SSL"),
@@ -272,6 +277,8 @@ def _of_clusters(test: str, newest: str) -> Iterator[Part]:
     yield Part("demo", "", ("README.md#write-a-dataframe",), ("scripts/demo.sh", "--avro"), paths, 2, 2, _NONE)
     paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/soak.sh", "tests/support", *_SPARK_TESTS)
     yield Part("soak", "", (_README,), ("scripts/soak.sh", "--minutes", "60"), paths, 62, 2, _NONE, newest)
+    paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/hosts.sh", "tests/hosts", *_HOSTS_TESTS)
+    yield Part("hosts", "", (_README,), ("scripts/hosts.sh", "--minutes", "120"), paths, 125, 2, _HOSTS, newest)
 
 
 PARTS: Final = tuple(_parts())

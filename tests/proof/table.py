@@ -29,6 +29,7 @@ GROUPS = {
     "kubernetes": "Kubernetes",
     "demo": "the demonstration",
     "soak": "an hour of micro-batches",
+    "hosts": "two hours of many streams on many hosts, all restarted in turn",
     "bench": "benchmarks",
 }
 

@@ -32,6 +32,7 @@ PROGRAMS = {
     "exploration": "tests.exploration.explore",
     "chaos": "tests.chaos.run",
     "soak": "tests.spark.soak",
+    "hosts": "tests.hosts.run",
 }
 
 
