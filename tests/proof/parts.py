@@ -276,7 +276,7 @@ def _of_clusters(test: str, newest: str) -> Iterator[Part]:
     paths = (*_SINK, *_packages("broker", "consumer", "cli"), "conf", "setup.cfg", "scripts/demo.sh", "scripts/lib.sh")
     yield Part("demo", "", ("README.md#write-a-dataframe",), ("scripts/demo.sh", "--avro"), paths, 2, 2, _NONE)
     paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/soak.sh", "tests/support", *_SPARK_TESTS)
-    yield Part("soak", "", (_README,), ("scripts/soak.sh", "--minutes", "60"), paths, 62, 2, _NONE, newest)
+    yield Part("soak", "", (_README,), ("scripts/soak.sh", "--minutes", "25"), paths, 27, 2, _NONE, newest)
     paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/hosts.sh", "tests/hosts", *_HOSTS_TESTS)
     yield Part("hosts", "", (_README,), ("scripts/hosts.sh", "--minutes", "120"), paths, 125, 2, _HOSTS, newest)
 

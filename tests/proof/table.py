@@ -28,7 +28,7 @@ GROUPS = {
     "yarn": "YARN, in both deploy modes",
     "kubernetes": "Kubernetes",
     "demo": "the demonstration",
-    "soak": "an hour of micro-batches",
+    "soak": "micro-batches over SASL_SSL, as fast as possible",
     "hosts": "two hours of many streams on many hosts, all restarted in turn",
     "bench": "benchmarks",
 }
