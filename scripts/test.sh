@@ -46,7 +46,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 pytest_options=()
-processes=4
+processes=6
 folder=""
 spark="" python="" yarn="" kubernetes="" wing=""
 matrix=()
@@ -263,7 +263,7 @@ if [ ${#matrix[@]} != 0 ]; then
 fi
 
 case " $* " in *" tests/"*) folder="" ;; esac
-# Four processes keep two processors busy, because each often waits for Spark, Kafka or a time-out; three do with the
+# Six processes keep two processors busy, because each often waits for Spark, Kafka or a time-out; three do with the
 # long tests, which wait less. The distribution of the tests is defined in tests/support/scheduling.py.
 # shellcheck disable=SC2086 # several files
 step "pytest" python -m pytest -n "$processes" --dist loadfile --no-loadscope-reorder \
