@@ -74,13 +74,13 @@ def is_connect(of_spark: object) -> bool:
 
 
 def inheriting(spark: SparkSession, run: Callable[[], None]) -> Callable[[], None]:
-    """*run* with the local properties of the calling thread, such as its job group, or with its tags of Spark Connect,
-    for another thread. Spark 3.5 takes a session with Spark Connect only."""
+    """*run* with the local properties of the calling thread, such as its job group, or, since Spark 4.0, with its tags
+    of Spark Connect, for another thread."""
     from pyspark import inheritable_thread_target
 
     # PySpark has types for only one of its two forms.
     inheritable: Callable[..., Any] = inheritable_thread_target
-    target: Callable[[], None] = inheritable(spark)(run) if is_connect(spark) or SPARK >= (4, 0) else inheritable(run)
+    target: Callable[[], None] = inheritable(spark)(run) if SPARK >= (4, 0) else inheritable(run)
     return target
 
 

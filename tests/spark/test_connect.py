@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.spark.driver import jobs
 from tests.support import amounts, ways
 from tests.support.connect_server import ENVIRON, SPARK_HOME, ConnectServer
 from tests.support.readback import read_topic
@@ -166,3 +168,23 @@ def test_a_sink_of_a_declarative_pipeline_is_exactly_once(
 @pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_an_attack_over_spark_connect_finds_nothing() -> None:
     run(sys.executable, "-m", "tests.hostile.fuzz", "--only", "Spark Connect", "--minutes", "2", "--seed", "1")
+
+
+def test_jobs_over_connect_have_the_tags_of_their_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Spark 3.5 the tags of a thread are its own, and interruptTag looks for jobs by them."""
+
+    class OverConnect:
+        def __init__(self) -> None:
+            self.of_thread = threading.local()
+            self.of_thread.tags = {"callers"}
+
+        def getTags(self) -> set[str]:
+            return set(self.of_thread.tags)
+
+        def addTag(self, tag: str) -> None:
+            self.of_thread.tags = {*getattr(self.of_thread, "tags", ()), tag}
+
+    monkeypatch.setattr(jobs, "inheriting", lambda session, run: run)
+    session = OverConnect()
+    tags = jobs.run_stoppable(session, session.getTags, jobs.Interrupts())  # type: ignore[arg-type]
+    assert len(tags) == 2 and "callers" in tags and session.getTags() == {"callers"}

@@ -175,11 +175,13 @@ class _Jobs:
         self._spark = spark
         self._context = classic_context(spark)
         self._tag = f"kafkalite-{os.urandom(8).hex()}"
+        self._callers = spark.getTags() if self._context is None else set()
 
     def begin(self) -> None:
         """Called in the thread of the jobs, before them."""
         if self._context is None:
-            self._spark.addTag(self._tag)
+            for tag in (*self._callers, self._tag):
+                self._spark.addTag(tag)
             return
         self._context.addJobTag(self._tag)
         # An interrupted task would end before its Python worker, which goes on with the rows that wait in its
