@@ -282,7 +282,7 @@ def test_memory_of_the_page_is_enough(job: Job, kafka: RealKafka, kubernetes: Ku
     assert len(executors) == 2
     assert not any(was_killed(pod) for pod in (driver, *executors))
     seen = [memory.pods[pod["metadata"]["uid"]] for pod in (driver, *executors)]
-    assert [each.limit >> 20 for each in seen] == [2048, 1280, 1280]
+    assert [each.limit >> 20 for each in seen] == [1024 + 1280, 512 + 768, 512 + 768]
     assert [each.killed for each in seen] == [0, 0, 0]
     figure("resident memory of driver and executors in MiB", [each.resident >> 20 for each in seen])
     found = read_topic(kafka.bootstrap_servers, "large")
