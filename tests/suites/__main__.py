@@ -129,7 +129,8 @@ def kafka_python() -> Outcomes:
         "class ExternalService:\n    def __init__(self, host, port): self.host, self.port = host, port\n"
         "    def open(self): ...\n    def stop(self): ...\n\n\nclass SpawnedService: ...\n"
     )
-    with cluster(super_users="User:ANONYMOUS", authorizer_class_name=AUTHORIZER) as running:
+    # As the brokers that it starts itself.
+    with cluster(num_partitions=2, super_users="User:ANONYMOUS", authorizer_class_name=AUTHORIZER) as running:
         return of_pytest(
             folder,
             "test/integration",
@@ -258,6 +259,7 @@ SUITES: Final = {
         kafka_python,
         {
             "test_create_partitions": "it names broker 0, and fails on Kafka's broker 1 too",
+            "test_alter_replica_log_dirs": "a broker with one log directory has no AlterReplicaLogDirs",
             "test_group": "its session time-out is below the brokers' minimum; it fails on Kafka too",
             "test_ssl_handshake|test_legacy_kafka_client_ssl": _SPAWNS,
         },
