@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +41,30 @@ class _Kafka:
         self.start = kafka.start_again
 
 
+class _WithListeners:
+    """An embedded broker with the listeners of *properties*, which the option of a port would contradict."""
+
+    def __init__(self, folder: Path, properties: Mapping[str, object]) -> None:
+        file = folder / "broker.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--config", str(file)]
+        self._command = [*command, "--data-dir", str(folder / "data")]
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().decode()
+        if not line.startswith("bootstrap.servers="):
+            self.kill()
+            raise AssertionError(f"the broker did not become ready, it said {line!r}")
+        self.bootstrap_servers = line.strip().partition("=")[2]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 @contextmanager
 def cluster(port: int | None = None, nodes: int = 1, **config: object) -> Iterator[Cluster]:
     """Brokers with the properties *config*, whose names have ``_`` for ``.``; Kafka is on free ports."""
@@ -66,8 +92,13 @@ def cluster_with_logins(port: int, passwords: Mapping[str, str], **config: objec
     if ON_KAFKA not in os.environ:
         listeners = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{port + 1}"
         config |= {"listeners": listeners, "sasl_jaas_config": users(**passwords)}
-        with cluster(port, 1, **config) as running:
-            yield running
+        properties = {name.replace("_", "."): value for name, value in config.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            broker = _WithListeners(Path(folder), properties)
+            try:
+                yield broker
+            finally:
+                broker.kill()
         return
     words = ["--port", str(port), "--listener", f"SASL_PLAINTEXT:{port + 1}"]
     words += [f"{name.replace('_', '.')}={value}" for name, value in config.items()]
