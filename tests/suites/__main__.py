@@ -271,6 +271,8 @@ SUITES: Final = {
         {
             "TestFuncAdminListConsumerGroupOffsets|TestFuncTxnProduceWithBrokerFailure": _DOCKER,
             "TestFuncIdempotentBufferedSequence": _DOCKER,
+            "TestFuncAdminIncrementalAlterConfigs": "all brokers have the same options, so those of one are refused",
+            "TestFuncAdminUpdateFeatures": "it is not announced, because transaction.version is an option",
         },
     ),
     "aiokafka": Suite(
