@@ -21,7 +21,7 @@ from tests.support.spark_version import HAS_DATA_SOURCES, requires_spark
 PIPELINE_RUNS = amounts.PIPELINE_RUNS
 
 PROGRAM = """
-import pickle, sys
+import pickle, sys, time
 from pyspark.sql import SparkSession
 import kafka_sink
 from kafka_sink.common.errors import ConfigError
@@ -68,6 +68,10 @@ if HAS_DATA_SOURCES:
     exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "connect-stream"}
     writer = stream.writeStream.format("kafkalite").options(**to, topic=by_stream, reportPath=report, **exactly_once)
     run("stream", writer)
+    # The server tells its listeners on a thread of its own.
+    deadline = time.monotonic() + 60
+    while not seen and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert len(seen) == 1, seen
 else:
     refused(ConfigError, "atomic=True over Spark Connect needs Spark 4.0", lambda: kafka_sink.write(rows, **numbered))

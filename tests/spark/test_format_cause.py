@@ -84,13 +84,16 @@ def test_register_mends_lookup_and_no_part_of_linux_is_needed(tmp_path: Path) ->
     keys.write_text(authority.issue("alice").pem())
     broker = authority.issue("127.0.0.1").pem()
     given.write_text(json.dumps({"broker": broker, "trust": authority.pem, "client": str(keys)}))
-    temporary = tmp_path / "temporary"
+    temporary, hiding = tmp_path / "temporary", tmp_path / "hiding"
     temporary.mkdir()
+    hiding.mkdir()
+    # PySpark 4.0 imports it at once if it is there, and it needs what is hidden.
+    (hiding / "psutil.py").write_text("raise ImportError\n")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     environ |= {"PATH": f"{tmp_path}:{environ['PATH']}", "TMPDIR": str(temporary)}
     done = subprocess.run(
         [sys.executable, job, given],
-        env={**environ, "PYTHONPATH": os.pathsep.join([str(HIDING), str(ROOT)])},
+        env={**environ, "PYTHONPATH": os.pathsep.join([str(HIDING), str(hiding), str(ROOT)])},
         capture_output=True,
         text=True,
         timeout=240,
