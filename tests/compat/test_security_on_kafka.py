@@ -224,6 +224,7 @@ def grant_to_bob(kafka: RealKafka, *resources: tuple[ResourceType, str, Resource
 
 
 @pytest.mark.behaviour("kafkalite check", "Missing permissions are found on a real Kafka, which is left as it was")
+@requires_kafka("3.6", "the verification of transactions (KIP-890, part 1)")
 def test_check_finds_missing_permissions(secure_kafka: SecureKafka) -> None:
     at = secure_kafka.kafka.bootstrap_servers
     for name in ("for-all", "for-bob"):
