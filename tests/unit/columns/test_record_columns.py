@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn, length_values
 from kafka_sink.common.errors import RowSerializationError, SerializationError
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -118,6 +118,13 @@ def test_windows_at_the_very_end_of_the_data() -> None:
     assert column.slice(0, 2).windows(4, at=1)[0].tobytes() == b"1234"
 
 
+def test_lengths_are_one_number_or_one_of_each_row() -> None:
+    same = length_values(BinaryColumn.from_arrow(pa.array([b"ab", b"cd"])))
+    assert isinstance(same, int) and same == 2
+    for rows, wanted in (([b"ab", b"c"], [2, 1]), ([b"ab", None, b""], [2, -1, 0]), ([None, None], [-1, -1])):
+        assert np.asarray(length_values(BinaryColumn.from_arrow(pa.array(rows, pa.binary())))).tolist() == wanted
+
+
 def test_headers() -> None:
     rows = [None, [], [{"key": "a", "value": b"1"}, {"key": "ß", "value": None}], [{"key": "", "value": b""}]]
     column = HeadersColumn.from_arrow(pa.array(rows, HEADERS))
@@ -150,6 +157,26 @@ def test_entries_below_a_null_list_do_not_count() -> None:
     assert rows_of(column.entries) == [b"", b"\x02b\x02y"]
 
 
+def test_headers_of_a_part_are_all_that_is_encoded() -> None:
+    rows = [[{"key": f"k{row}", "value": b"x"}] * (row % 3) for row in range(6)]
+    for start in range(6):
+        for stop in range(start, 7):
+            column = HeadersColumn.from_arrow(pa.array(rows, HEADERS)[start:stop])
+            wanted = [b"\x04k%d\x02x" % row * (row % 3) for row in range(6)][start:stop]
+            assert rows_of(column.entries) == wanted
+            assert column.entries.lengths.tolist() == [len(entries) for entries in wanted]
+            assert column.entries.data.tobytes() == b"".join(wanted)
+
+
+def test_entries_of_rows_are_not_known_to_be_contiguous() -> None:
+    """Those below a null list lie between the rows."""
+    entries = pa.array([{"key": "a", "value": b"x"}, {"key": "b", "value": b"y"}], HEADERS.value_type)
+    array = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), entries, mask=pa.array([True, False]))
+    column = HeadersColumn.from_arrow(array)
+    assert (column.entries.starts.tolist(), column.entries.lengths.tolist()) == ([0, 4], [0, 4])
+    assert not column.entries.is_contiguous
+
+
 def test_headers_outside_a_part_may_be_anything() -> None:
     array = pa.array([[None], [{"key": "a", "value": b"1"}], [{"key": None, "value": b""}]], HEADERS)
     assert HeadersColumn.from_arrow(array[1:2]).counts.tolist() == [1]
@@ -165,6 +192,8 @@ def test_headers_outside_a_part_may_be_anything() -> None:
 def test_headers_without_key_name_their_row(row: list[object], message: str) -> None:
     with pytest.raises(SerializationError, match=message):
         HeadersColumn.from_arrow(pa.array([None, [{"key": "b", "value": None}], row], HEADERS))
+    with pytest.raises(SerializationError, match=message.replace("row 2", "row 0")):
+        HeadersColumn.from_arrow(pa.array([row], HEADERS))
 
 
 @pytest.mark.parametrize("text", [pa.string(), pa.large_string()])

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,8 @@ from kafka_sink.columns.gather import varint_sizes, zigzag_array
 from kafka_sink.columns.varint import encode_varint, read_varint, read_varlong, varint_size
 from kafka_sink.common.errors import CorruptRecordError
 from tests.support.cases import with_each
+
+Read: TypeAlias = Callable[[bytes, int], tuple[int, int]]
 
 # Where the encoded size changes, and one to either side.
 EDGES = sorted(
@@ -80,14 +85,19 @@ def test_reading_goes_on_where_the_number_ends() -> None:
     assert read_varint(data, position) == (7, 4)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff"])
-def test_a_number_that_is_cut_off_is_damage(data: bytes) -> None:
-    with pytest.raises(CorruptRecordError, match="data ends within the varint at byte 0"):
-        read_varint(data, 0)
+@with_each("read", [read_varint, read_varlong])
+@with_each("data", [b"", b"\x80", b"\xff\xff\xff\xff"])
+@with_each("before", [b"", b"\x01\x02\x03"])
+def test_a_number_that_is_cut_off_is_damage(read: Read, data: bytes, before: bytes) -> None:
+    with pytest.raises(CorruptRecordError, match=f"data ends within the varint at byte {len(before)}"):
+        read(before + data, len(before))
 
 
-def test_more_bytes_than_the_type_has_are_damage() -> None:
-    with pytest.raises(CorruptRecordError, match="longer than 5 bytes"):
-        read_varint(b"\x80" * 5 + b"\x01", 0)
-    with pytest.raises(CorruptRecordError, match="longer than 10 bytes"):
-        read_varlong(b"\x80" * 10 + b"\x01", 0)
+# Wherever it lies, a number may have as many bytes as its type.
+@with_each(("read", "limit"), [(read_varint, 5), (read_varlong, 10)])
+@with_each("position", range(12))
+def test_more_bytes_than_the_type_has_are_damage(read: Read, limit: int, position: int) -> None:
+    most = bytes(position) + b"\x80" * (limit - 1) + b"\x01"
+    assert read(most, position) == (1 << 7 * (limit - 1) - 1, position + limit)
+    with pytest.raises(CorruptRecordError, match=f"varint at byte {position} is longer than {limit} bytes"):
+        read(bytes(position) + b"\x80" * limit + b"\x01", position)
