@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.mutation.targets import TARGETS
 from tests.support.wings import wings
 
 ROOT: Final = Path(__file__).parents[2]
@@ -170,10 +171,11 @@ _CHAOS_TESTS: Final = (
     *("scripts/pages.py", "tests/chaos", "tests/support"),
     *("tests/bench/resources.py", "tests/compat/kafka_cluster.py"),
 )
-_HOSTS_TESTS: Final = (
-    *("tests/support", "tests/compat/kafka_cluster.py", "tests/spark/soak.py", "tests/spark/soak_driver.py"),
+_SOAK_TESTS: Final = (
+    *("tests/spark/soak.py", "tests/spark/soak_driver.py"),
     *("tests/bench/resources.py", "tests/bench/listeners.py", "tests/bench/topics.py"),
 )
+_HOSTS_TESTS: Final = ("tests/support", "tests/compat/kafka_cluster.py", *_SOAK_TESTS)
 _CHAOS: Final = {
     "plaintext": ("--minutes", "20"),
     "sasl-ssl": ("--minutes", "20", "--security", "SASL_SSL"),
@@ -258,7 +260,9 @@ def _without_spark(test: str, newest: str) -> Iterator[Part]:
     paths = ("kafka_sink", *_SHARED, "scripts", "tests/integration", "tests/architecture", *_PAGES)
     yield Part("browser", "", ("README.md#documentation",), command, paths, 4, 3, lacks=_NO_BROWSER)
     for target, (package, minutes) in _MUTATED.items():
-        paths = (*_packages("base", package), "tests/conftest.py", "tests/fakes", "tests/unit", "tests/mutation")
+        tests = tuple(dict.fromkeys("/".join(test.split("/")[:3]) for test in TARGETS[target].tests))
+        paths = (*_packages("base", package), "tests/conftest.py", "tests/fakes", "tests/support", *tests)
+        paths = (*paths, "tests/mutation")
         yield Part(
             "mutation", target, (_README,), ("python", "-m", "tests.mutation", target), paths, minutes, 3, _MUTANTS
         )
@@ -266,16 +270,19 @@ def _without_spark(test: str, newest: str) -> Iterator[Part]:
 
 def _of_clusters(test: str, newest: str) -> Iterator[Part]:
     page = "README.md#documentation"
-    paths = (*_SINK, *_packages("broker"), *_SHARED, *_KAFKA, "tests/matrix", "tests/compat", *_SPARK_TESTS)
+    paths = (*_SINK, *_packages("broker"), *_SHARED, *_KAFKA, "tests/matrix", "tests/compat", "tests/bench")
     yield Part("matrix", "", ("SECURITY.md#trust",), (test, "--matrix"), paths, 60, 2, kafka=newest)
-    paths = (*_OF_SPARK, "docs/clusters.md", "scripts/yarn-ivy.xml")
+    of_cluster = (*_SINK, *_packages("broker", "consumer", "cli", "ui"), *_SHARED, "tests/spark/conftest.py")
+    paths = (*of_cluster, "tests/spark/test_yarn.py", "tests/exactly_once", "scripts/pages.py", "docs/clusters.md")
+    paths = (*paths, "scripts/yarn-ivy.xml")
     for mode in ("client", "cluster"):
         yield Part("yarn", mode, (page,), (test, "--yarn", "-k", f"[{mode}]"), paths, 8, 3)
-    paths = (*_OF_SPARK, *_KAFKA, "docs/clusters.md", "examples/kubernetes", "scripts/kubernetes.sh")
+    paths = (*of_cluster, "tests/spark/test_kubernetes.py", *_KAFKA, "scripts/pages.py", "docs/clusters.md")
+    paths = (*paths, "examples/kubernetes", "scripts/kubernetes.sh")
     yield Part("kubernetes", "", (page,), (test, "--kubernetes"), paths, 20, 2, kafka=newest)
     paths = (*_SINK, *_packages("broker", "consumer", "cli"), "conf", "setup.cfg", "scripts/demo.sh", "scripts/lib.sh")
     yield Part("demo", "", ("README.md#write-a-dataframe",), ("scripts/demo.sh", "--avro"), paths, 2, 2, _NONE)
-    paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/soak.sh", "tests/support", *_SPARK_TESTS)
+    paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/soak.sh", "tests/support", *_SOAK_TESTS)
     yield Part("soak", "", (_README,), ("scripts/soak.sh", "--minutes", "25"), paths, 27, 2, _NONE, newest)
     paths = (*_SINK, *_RUNS, *_KAFKA, "scripts/hosts.sh", "tests/hosts", *_HOSTS_TESTS)
     yield Part("hosts", "", (_README,), ("scripts/hosts.sh", "--minutes", "120"), paths, 125, 2, _HOSTS, newest)

@@ -33,6 +33,9 @@ PROGRAMS = {
     "chaos": "tests.chaos.run",
     "soak": "tests.spark.soak",
     "hosts": "tests.hosts.run",
+    "yarn": "tests.spark.test_yarn",
+    "kubernetes": "tests.spark.test_kubernetes",
+    "matrix": "tests.matrix.test_matrix",
 }
 
 
