@@ -117,8 +117,8 @@ def raised(
         assert len(ours.splitlines()) <= 6, ours
     assert way is not by_write or caught.value is cause
     figure = recorded()[name][f"kafkalite {next(each for each, known in WAYS.items() if known is way)}"]
-    # Spark 4.0 repeats the stack of a stream's driver.
-    assert fits(lines_of(caught.value), figure) or (way is by_stream and VERSION < (4, 1))
+    # Spark 4.0 and 4.1 repeat the stack of a stream's driver.
+    assert fits(lines_of(caught.value), figure) or (way is by_stream and VERSION < (4, 2))
     assert "kafkalite failure" not in str(cause)
     return cause
 

@@ -201,7 +201,7 @@ def test_a_task_finds_the_settings_that_refuse_rows(spark: SparkSession, cluster
             kafka_sink.write(frame, options)
 
 
-@requires_spark("4.1", "the type TIME")
+@requires_spark("4.2", "to_json of the type TIME")
 def test_times_of_day_are_those_of_to_json(spark: SparkSession, cluster: Any) -> None:
     texts = ("12:34:56.123456", "12:34:56", "23:59:59.1", "00:00:00.000001", "00:00:01.01", "01:02:03.120")
     spark.conf.set("spark.sql.timeType.enabled", "true")
