@@ -69,6 +69,23 @@ def test_parsing_gives_back_what_was_written() -> None:
     assert header.compression is CompressionType.NONE
 
 
+def test_a_header_has_nothing_that_nobody_set() -> None:
+    assert dataclasses.astuple(batch.BatchHeader(7)) == (7, 0, -1, 2, 0, 0, 0, -1, -1, -1, -1, -1, 0)
+
+
+@with_each("bit", range(15))
+def test_each_bit_of_the_attributes(bit: int) -> None:
+    header = dataclasses.replace(batch.parse_header(write()), attributes=1 << bit)
+    assert (header.is_log_append_time, header.is_transactional, header.is_control) == (bit == 3, bit == 4, bit == 5)
+    assert header.delete_horizon_ms == (1000 if bit == 6 else None)
+
+
+@with_each(("records", "producer_id", "is_gap"), [(0, -1, True), (1, -1, False), (0, 0, False), (1, 0, False)])
+def test_a_gap_has_neither_records_nor_a_producer(records: int, producer_id: int, is_gap: bool) -> None:
+    header = batch.parse_header(write(record_count=records, producer_id=producer_id))
+    assert header.is_gap is is_gap
+
+
 def test_sequences_wrap() -> None:
     header = batch.parse_header(write(producer_id=0, producer_epoch=0, base_sequence=(1 << 31) - 2))
     assert header.has_producer_id
@@ -88,6 +105,13 @@ def test_header_over_the_start_of_a_larger_buffer() -> None:
         record_count=3
     )  # fmt: skip
     assert target == write()
+
+
+def test_records_get_a_header_with_their_length_and_crc() -> None:
+    data = write(compression=CompressionType.GZIP, base_offset=40, partition_leader_epoch=3, producer_id=9)
+    header = dataclasses.replace(batch.parse_header(data), batch_length=1, crc=1)
+    assert batch.with_records(header, BODY) == data
+    assert batch.with_records(header, b"")[8:12] == b"\0\0\0\x31"
 
 
 @pytest.mark.behaviour("Record format", "The CRC covers everything from the attributes on")
@@ -130,3 +154,18 @@ def test_log_append_time_is_covered_by_the_crc() -> None:
 def test_headers_that_cannot_be(damage: object, message: str) -> None:
     with pytest.raises(CorruptRecordError, match=message):
         batch.parse_header(damage(bytes(write())))  # type: ignore[operator]
+
+
+def test_too_few_bytes_behind_others() -> None:
+    with pytest.raises(CorruptRecordError, match="takes 61 bytes, 60 are left"):
+        batch.parse_header(b"xyz" + write()[:60], 3)
+
+
+def test_whether_bytes_are_of_a_transaction() -> None:
+    plain, data = write(compression=CompressionType.ZSTD, is_control=True), write(is_transactional=True)
+    assert batch.is_transactional(data) and batch.is_transactional(data[:61])
+    assert not batch.is_transactional(plain)
+    for size in (0, 16, 17, 22, 23, 60):
+        assert not batch.is_transactional(data[:size])
+    for magic in (0, 1, 3):
+        assert not batch.is_transactional(data[:16] + bytes([magic]) + data[17:])
