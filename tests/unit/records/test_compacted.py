@@ -142,6 +142,15 @@ def test_a_batch_with_nothing_to_remove_stays_as_it_is() -> None:
     assert filtered(batch, lambda _: True, HORIZON_MS) is batch.data
 
 
+def test_bytes_that_no_encoder_writes_are_copied_too() -> None:
+    """A record with an attribute, and with deltas in more bytes than they need."""
+    strange = b"\x10\x05\x82\0\x82\0\1\0\0"
+    body = bytearray(strange)
+    write_record(body, 2, 0, b"k", b"v")
+    (view,) = read_batches(with_records(replace(HEADER, record_count=2), body))
+    assert cut(view, 1) == with_records(replace(HEADER, max_timestamp=1001, record_count=1), strange)
+
+
 def test_a_batch_without_its_records_keeps_its_producer() -> None:
     data = emptied(replace(HEADER, record_count=6, attributes=0x7F))
     assert parse_header(data) == replace(
