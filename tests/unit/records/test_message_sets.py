@@ -120,7 +120,7 @@ def lz4_frame(data: bytes, *, has_size: bool, has_dictionary: bool, is_right: bo
         frame[at:at] = b"dict"
         at += 4
     # A library that checks it says which one it is.
-    right = next(each for each in range(256) if is_head(frame[:at] + bytes([each]) + frame[at + 1 :]))
+    right = next(each for each in range(256) if is_head(bytes(frame[:at]) + bytes([each]) + bytes(frame[at + 1 :])))
     frame[at] = right if is_right else (right + 1) % 256
     return bytes(frame)
 
