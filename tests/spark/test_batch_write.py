@@ -29,8 +29,8 @@ pytestmark = pytest.mark.way(ways.DF_WRITE if HAS_DATA_SOURCES else ways.AT_LEAS
 
 def write(df: DataFrame, cluster: Any, **given: str) -> None:
     options: dict[str, Any] = {"maxRecordsPerSecond": 10_000_000}
-    # Options that are None are not set, in both ways. Spark 4.0 and 4.1 themselves fail at them.
-    if VERSION >= (4, 2) or not HAS_DATA_SOURCES:
+    # Options that are None are not set, in both ways. Spark 4.0 to 4.2 themselves fail at them.
+    if VERSION >= (4, 3) or not HAS_DATA_SOURCES:
         options |= {"deadLetterTopic": None, "kafka.client.id": None}
     options |= {name.replace("__", "."): value for name, value in given.items()}
     options["kafka.bootstrap.servers"] = cluster.bootstrap_servers
