@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pytest
 
+from kafka_sink.client.metadata.cluster import Cluster
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner, PartitionLoads
 from kafka_sink.producer.plugins.partitioner import murmur2, positive_murmur2
+from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
 from tests.fakes.clock import FakeClock
@@ -54,6 +57,43 @@ def test_turn_ends_at_a_new_batch_after_a_batch_was_filled() -> None:
     partitioner.needs_new_batch(TOPIC, first, ROOM, cluster)
     partitioner.appended(TOPIC, first, 5 * ROOM, cluster)
     assert partitioner.sticky_partition(TOPIC, cluster) == second
+    partitioner.appended(TOPIC, second, 500, cluster)
+    partitioner.needs_new_batch(TOPIC, first, ROOM, cluster)
+    assert partitioner.sticky_partition(TOPIC, cluster) == second
+
+
+def test_a_large_record_does_not_end_a_turn_without_bytes() -> None:
+    partitioner, cluster = make(), make_cluster([0] * 1000)
+    first = partitioner.sticky_partition(TOPIC, cluster)
+    partitioner.needs_new_batch(TOPIC, first, 5 * ROOM, cluster)
+    assert partitioner.sticky_partition(TOPIC, cluster) == first
+
+
+@with_each("batch_size", [0, HEADER_BYTES, HEADER_BYTES + 1])
+def test_a_turn_has_at_least_one_byte(batch_size: int) -> None:
+    partitioner, cluster = BuiltInPartitioner(batch_size, rng=random.Random(1)), make_cluster([0] * 1000)
+    first = partitioner.sticky_partition(TOPIC, cluster)
+    partitioner.appended(TOPIC, first, 1, cluster)
+    assert partitioner.sticky_partition(TOPIC, cluster) == first
+    partitioner.appended(TOPIC, first, 1, cluster)
+    assert partitioner.sticky_partition(TOPIC, cluster) != first
+
+
+def test_without_dice_of_the_caller_it_has_its_own() -> None:
+    assert BuiltInPartitioner(BATCH).sticky_partition(TOPIC, make_cluster([None, 0])) == 1
+
+
+def test_a_turn_that_another_thread_has_begun_is_taken() -> None:
+    partitioner, cluster = make(), make_cluster([0] * 1000)
+    first = partitioner.sticky_partition(TOPIC, cluster)
+    theirs: list[int] = []
+
+    class Interrupted(Cluster):
+        def leader_for(self, topic_partition: TopicPartition) -> None:
+            partitioner.appended(TOPIC, first, 2 * ROOM, cluster)
+            theirs.append(partitioner.sticky_partition(TOPIC, cluster))
+
+    assert partitioner.sticky_partition(TOPIC, Interrupted()) == theirs[0] != first
 
 
 def test_two_batches_worth_end_a_turn_in_any_case() -> None:
@@ -111,6 +151,7 @@ def test_shorter_queues_are_preferred_in_proportion() -> None:
     partitioner.update_loads(TOPIC, [0, 1, 2], [2, 2, 2], 3)
     found = drawn(partitioner, [0] * 3)
     assert max(found.values()) - min(found.values()) < 300
+    assert set(drawn(partitioner, [0, None, 0], 100)) == {0, 2}, "equal queues say nothing of leaders"
 
 
 @pytest.mark.behaviour("Partitioner", "Partitions without a leader are left out")
@@ -171,18 +212,21 @@ def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
         queue_of(accumulator, partition)
     for _ in range(3):
         append(accumulator, 0, b"x" * 60)
-    loads.report(cluster, 10)
+    loads.report(cluster, 9)
     assert shares(partitioner, dice, leaders) == []
     queue_of(accumulator, 2)
-    loads.report(cluster, 20)
+    loads.report(cluster, 19)
     assert shares(partitioner, dice, leaders) == [0, 1, 1, 1, 1, 2, 2, 2, 2]
     # Node 1 has had something to take for more than the time-out, and has taken nothing.
     loads.note_node(1, 1000, can_take=False)
+    loads.note_node(1, 1050, can_take=False)
+    loads.report(cluster, 29)
+    assert set(shares(partitioner, dice, leaders)) == {0, 1, 2}
     loads.note_node(1, 1051, can_take=False)
-    loads.report(cluster, 30)
+    loads.report(cluster, 39)
     assert set(shares(partitioner, dice, leaders)) == {0, 1}
     loads.note_node(1, 1052, can_take=True)
-    loads.report(cluster, 40)
+    loads.report(cluster, 49)
     assert set(shares(partitioner, dice, leaders)) == {0, 1, 2}
 
 
@@ -201,3 +245,40 @@ def test_queues_are_looked_at_now_and_then_only() -> None:
     assert shares(partitioner, dice, [0, 0]) == []
     loads.report(cluster, 110)
     assert shares(partitioner, dice, [0, 0]) == [0, 1, 1]
+
+
+def loads_of(leaders: Sequence[int], dice: Dice, timeout_ms: int) -> tuple[BuiltInPartitioner, PartitionLoads]:
+    """Of queues of which the one of partition 0 has a batch more."""
+    partitioner = BuiltInPartitioner(BATCH, rng=dice)
+    accumulator = make_accumulator(FakeClock())
+    partitioner.sticky_partition(TOPIC, make_cluster(leaders))
+    for partition in range(len(leaders)):
+        queue_of(accumulator, partition)
+    append(accumulator, 0, b"x")
+    return partitioner, PartitionLoads(accumulator.queues, partitioner, timeout_ms)
+
+
+@with_each("timeout_ms", [0, 50])
+def test_loads_leave_out_partitions_without_a_leader(timeout_ms: int) -> None:
+    dice, leaders = Dice(), [0, 0, 1]
+    partitioner, loads = loads_of(leaders, dice, timeout_ms)
+    loads.report(make_cluster([0, None, 1]), 0)
+    assert shares(partitioner, dice, leaders) == [0, 2, 2]
+
+
+def test_no_node_is_left_out_without_a_time_out() -> None:
+    dice, leaders = Dice(), [0, 0, 1]
+    partitioner, loads = loads_of(leaders, dice, 0)
+    loads.note_node(1, 1000, can_take=False)
+    loads.note_node(1, 9000, can_take=False)
+    loads.report(make_cluster(leaders), 9000)
+    assert shares(partitioner, dice, leaders) == [0, 1, 1, 2, 2]
+
+
+def test_loads_of_a_topic_that_is_gone_are_forgotten() -> None:
+    dice, leaders = Dice(), [0, 0]
+    partitioner, loads = loads_of(leaders, dice, 0)
+    loads.report(make_cluster(leaders), 0)
+    assert shares(partitioner, dice, leaders) == [0, 1, 1]
+    loads.report(Cluster(), 10)
+    assert shares(partitioner, dice, leaders) == []

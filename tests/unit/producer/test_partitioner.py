@@ -15,6 +15,7 @@ from kafka_sink.producer.plugins.partitioner import (
     RoundRobinPartitioner,
     check_choice,
     check_choices,
+    cut_turns,
     murmur2,
     row_by_row,
 )
@@ -97,7 +98,8 @@ def test_rows_without_a_key_among_others_stick_together() -> None:
     partitioner, cluster = make_partitioner(), make_cluster([0] * 50)
     keys = [None, b"a", b"b", None, b"c", None]
     found = partition_rows(partitioner, [Row(key=key) for key in keys], cluster)
-    assert len({int(found[row]) for row in (0, 3, 5)}) == 1
+    assert {int(found[row]) for row in (0, 3, 5)} == {partitioner.sticky_partition(TOPIC, cluster)}
+    assert found[0] != choose(partitioner, TOPIC, b"", cluster), "no key is not the empty one"
     for row in (1, 2, 4):
         assert found[row] == choose(partitioner, TOPIC, keys[row], cluster)
 
@@ -189,6 +191,26 @@ def test_a_row_larger_than_a_batch_takes_a_turn_of_its_own(batch_size: int) -> N
         assert [count for _, count in runs(partition_rows(partitioner, rows, cluster))] == [1] * 6
 
 
+def turns_one_by_one(sizes: list[int], turn_bytes: int, filled: int) -> tuple[list[int], int]:
+    lengths = [0]
+    for size in sizes:
+        if filled + size + 7 > turn_bytes and filled:
+            lengths.append(0)
+            filled = 0
+        lengths[-1] += 1
+        filled += size + 7
+    return lengths, filled
+
+
+def test_rows_are_cut_into_turns_as_if_one_by_one() -> None:
+    rng = random.Random(3)
+    for _ in range(500):
+        sizes = [rng.randrange(40) for _ in range(rng.randrange(1, 12))]
+        turn_bytes = rng.randrange(1, 120)
+        filled = rng.choice([0, rng.randrange(turn_bytes + 20)])
+        assert cut_turns(np.array(sizes), turn_bytes, filled) == turns_one_by_one(sizes, turn_bytes, filled)
+
+
 @with_each("chosen", [np.zeros(2, np.int32), np.zeros(4, np.int32), np.zeros(3), [0, 0, 0], None, True])
 def test_partitioner_choices_of_wrong_form_are_refused(chosen: object) -> None:
     with pytest.raises(ValueError, match=r"RoundRobinPartitioner \(partitioner.class\) chose .* for 3 rows of topic"):
@@ -200,6 +222,15 @@ def test_partitioner_choices_of_wrong_form_are_refused(chosen: object) -> None:
 def test_what_is_no_partition_is_refused(choice: object) -> None:
     with pytest.raises(ValueError, match=r"RoundRobinPartitioner \(partitioner.class\) chose"):
         check_choice(RoundRobinPartitioner(), TOPIC, choice, make_cluster([0] * 3))
+
+
+def test_what_was_chosen_wrongly_is_named() -> None:
+    with pytest.raises(ValueError, match=r"chose int32\[2, 3\] for 3 rows"):
+        check_choices(RoundRobinPartitioner(), TOPIC, np.zeros((2, 3), np.int32), 3)
+    with pytest.raises(ValueError, match=r"chose \[0, 0, 0\] for 3 rows"):
+        check_choices(RoundRobinPartitioner(), TOPIC, [0, 0, 0], 3)
+    with pytest.raises(ValueError, match="chose partition 0 of topic orders, which has 0 partitions"):
+        check_choice(RoundRobinPartitioner(), TOPIC, 0, Cluster())
 
 
 def test_partitions_of_the_topic_are_accepted() -> None:
@@ -230,5 +261,14 @@ def test_round_robin_resumes_and_skips_leaderless_partitions() -> None:
     assert partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster).tolist() == [0, 2, 0]
     assert partitioner.partition(TOPIC, None, None, b"v", b"v", cluster) == 2
     assert partitioner.partition(TOPIC, None, None, b"v", b"v", cluster) == 0
+    four = make_cluster([0, None, 0, 0])
+    other = RoundRobinPartitioner()
+    assert [
+        other.partition_rows(TOPIC, chunk, content_sizes(chunk), four).tolist() for chunk in [chunk.slice(0, 2)] * 2
+    ] == [
+        [0, 2],
+        [3, 0],
+    ]
+    assert [other.partition(TOPIC, None, None, b"v", b"v", four) for _ in range(3)] == [2, 3, 0]
     without = make_cluster([None] * 2)
     assert partitioner.partition(TOPIC, None, None, b"v", b"v", without) in (0, 1)

@@ -15,7 +15,7 @@ from kafka_sink.producer.batching.producer_batch import (
     sequence_after,
     sequence_precedes,
 )
-from kafka_sink.producer.futures import Delivery, FutureRecordMetadata
+from kafka_sink.producer.futures import Delivery, DeliveryCallback, FutureRecordMetadata
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size, write_record
@@ -48,6 +48,117 @@ def test_record_filling_last_byte_fits_and_one_more_does_not() -> None:
     assert exact.is_full
     assert exact.room_bytes == 0
     assert make_batch(room=size - 1).try_append(5000, None, b"x" * 50, (), None) is None
+
+
+#: Round the sizes at which a length takes one byte more.
+EDGES = [0, 1, 2, *range(50, 68), *range(8178, 8196), 2**20 - 1, 2**20]
+
+
+@with_each("varied", ["key", "value", "headers", "nulls"])
+def test_sizes_of_records_are_counted_to_the_byte(varied: str) -> None:
+    for edge in EDGES:
+        data = b"x" * edge
+        key, value = {"key": (data, None), "value": (None, data)}.get(varied, (b"k", data))
+        headers = [("h", b"v")] * (edge % 70) if varied == "headers" else []
+        if varied == "nulls":
+            key = value = None
+        batch = make_batch(room=2 * edge + 2000)
+        for index in range(2):
+            before = batch.size_bytes
+            append(batch, value, key=key, headers=headers)
+            assert batch.size_bytes - before == record_size(index, 0, key, value, headers)
+        size = batch.size_bytes
+        batch.close()
+        assert batch.size_bytes == size
+        assert batch.largest_record_bytes == record_size(1, 0, key, value, headers)
+        assert [(r.key, r.value, list(r.headers)) for r in read_wire(batch.wire)[1]] == [(key, value, headers)] * 2
+
+
+def test_sizes_of_deltas_are_counted_to_the_byte() -> None:
+    edges = [0, 1, 62, 63, 64, 65, 127, 128, 8191, 8192, 2**20 - 1, 2**20, 2**40]
+    batch = make_batch(room=1000)
+    append(batch, timestamp=5000)
+    for index, delta in enumerate([*edges, *(-edge for edge in edges)], start=1):
+        before = batch.size_bytes
+        append(batch, timestamp=5000 + delta)
+        assert batch.size_bytes - before == record_size(index, delta, None, b"value")
+
+
+def test_sizes_of_positions_are_counted_to_the_byte() -> None:
+    batch = make_batch(room=200_000)
+    for index in range(8200):
+        before = batch.size_bytes
+        append(batch, b"")
+        assert batch.size_bytes - before == record_size(index, 0, None, b"")
+    size = batch.size_bytes
+    batch.close()
+    assert batch.size_bytes == size
+    assert [record.offset for record in read_wire(batch.wire)[1]] == list(range(8200))
+
+
+def test_a_new_batch_has_no_past() -> None:
+    batch = make_batch()
+    assert (batch.retry_backoff_ms, batch.attempts, batch.unanswered_sends, batch.largest_record_bytes) == (0, 0, 0, 0)
+    assert not any((batch.reopened_sequence, batch.may_be_stored, batch.was_sent, batch.has_sequence, batch.is_done))
+    append(batch)
+    batch.close()
+    view, _ = read_wire(batch.wire)
+    assert not view.is_transactional
+    for change in ("may_be_stored", "unanswered_sends", "attempts"):
+        sent = make_batch()
+        setattr(sent, change, 1)
+        assert sent.was_sent
+
+
+def test_a_record_that_may_not_fill_its_batch_leaves_room() -> None:
+    size = record_size(0, 0, None, b"x" * 50)
+    for room, fits in ((size - 1, False), (size, False), (size + 1, True)):
+        assert (make_batch(room=room).try_append(5000, None, b"x" * 50, (), None, False) is not None) is fits
+    assert make_batch(room=size + 1).room_bytes == size + 1
+
+
+def test_a_batch_does_not_grow_for_what_it_has_room_for() -> None:
+    room = 100 - HEADER_BYTES
+    encoded = bytearray()
+    write_record(encoded, 0, 0, None, b"x" * (room - 7))
+    assert len(encoded) == room
+    for size in (room - 1, room):
+        batch = growing(300, [])
+        assert batch.try_append(5000, None, b"x" * (size - 7), (), None) is not None
+        batch = growing(300, [])
+        assert batch.append_encoded(encoded[:size], 1, 5000, 5000, None)
+        assert len(batch.memory) == 100
+    assert growing(300, []).try_append(5000, None, b"x" * (room - 6), (), None) is None
+    assert not growing(300, []).append_encoded(encoded + b"x", 1, 5000, 5000, None)
+
+
+def test_rows_fill_a_batch_to_its_last_byte() -> None:
+    encoded = bytearray()
+    write_record(encoded, 0, 0, None, b"row")
+    assert not make_batch(room=len(encoded) - 1).append_encoded(encoded, 1, 5000, 5000, None)
+    batch = make_batch(room=len(encoded))
+    assert batch.append_encoded(encoded, 1, 5000, 5000, None)
+    assert batch.is_full
+    batch.close()
+    assert [record.value for record in read_wire(batch.wire)[1]] == [b"row"]
+
+
+def test_records_and_rows_take_turns_in_a_batch() -> None:
+    batch, expected = make_batch(room=5000), bytearray()
+    for index in range(0, 80, 4):
+        append(batch, b"one", timestamp=5000 + index)
+        append(batch, b"two", timestamp=4990)
+        encoded = bytearray()
+        for place in (2, 3):
+            write_record(encoded, index + place, 7, b"k", b"row")
+        assert batch.append_encoded(encoded, 2, 1, 5200 - index, None, records_before=index + 2)
+        write_record(expected, index, index, None, b"one")
+        write_record(expected, index + 1, -10, None, b"two")
+        expected += encoded
+    batch.close()
+    assert on_the_wire(batch.wire)[HEADER_BYTES:] == expected
+    view, _ = read_wire(batch.wire)
+    assert (view.header.base_timestamp, view.header.max_timestamp) == (5000, 5200)
 
 
 def growing(limit: int, sizes: list[int | None]) -> ProducerBatch:
@@ -198,7 +309,17 @@ def test_sequences_wrap_to_zero() -> None:
 
 @with_each(
     ("first", "second", "expected"),
-    [(0, 1, True), (1, 0, False), (5, 5, False), (2**31 - 1, 0, True), (0, 2**31 - 1, False), (2**31 - 10, 7, True)],
+    [
+        (0, 1, True),
+        (1, 0, False),
+        (5, 5, False),
+        (2**31 - 1, 0, True),
+        (0, 2**31 - 1, False),
+        (2**31 - 10, 7, True),
+        (0, 2**30 - 1, True),
+        (0, 2**30, False),
+        (0, 2**30 + 1, False),
+    ],
 )
 def test_order_of_sequences_holds_across_the_wrap(first: int, second: int, expected: bool) -> None:
     assert sequence_precedes(first, second) is expected
@@ -267,6 +388,33 @@ def test_an_offset_that_is_not_known_is_not_counted_up() -> None:
     batch.done(NO_OFFSET, NO_TIMESTAMP, None)
     assert seen[0].base_offset == NO_OFFSET
     assert future.result(0).offset == NO_OFFSET
+
+
+@with_each(("named", "told"), [(0, "a"), (1, "b"), (2, "b"), (3, "b"), (4, "c"), (5, "")])
+def test_an_error_of_one_record_is_told_to_its_callback(named: int, told: str) -> None:
+    batch, seen = make_batch(), dict[str, Exception | None]()
+
+    def note(name: str) -> DeliveryCallback:
+        return lambda delivery: seen.__setitem__(name, delivery.error)
+
+    append(batch, b"1", callback=note("a"))
+    encoded = bytearray()
+    for index in (1, 2, 3):
+        write_record(encoded, index, 0, None, b"row")
+    assert batch.append_encoded(encoded, 3, 5000, 5000, note("b"), records_before=1)
+    append(batch, b"2", callback=note("c"))
+    whole, own = KafkaError("of all"), KafkaError("of one")
+    batch.done(NO_OFFSET, NO_TIMESTAMP, whole, {named: own})
+    assert seen == {name: own if name == told else whole for name in "abc"}
+
+
+def test_a_callback_is_told_the_bytes_of_its_record() -> None:
+    batch = make_batch()
+    seen: list[int] = []
+    for size in (3, 5, 80):
+        append(batch, b"x" * size, callback=lambda delivery: seen.append(delivery.size_bytes))
+    batch.done(0, NO_TIMESTAMP, None)
+    assert seen == [record_size(index, 0, None, b"x" * size) for index, size in enumerate((3, 5, 80))]
 
 
 def test_failure_reaches_callback_and_future() -> None:
