@@ -53,6 +53,11 @@ def test_keys_of_many_lengths(longest: int) -> None:
     assert hashes_of(keys) == [murmur2(key) for key in keys]
 
 
+def test_keys_of_all_lengths_round_two_steps() -> None:
+    keys = [bytes([length]) * length for length in range(140)]
+    assert hashes_of(keys) == [murmur2(key) for key in keys]
+
+
 def test_null_rows_do_not_disturb_others() -> None:
     keys = [b"a", None, b"bcdef", None]
     hashes = hashes_of(keys)

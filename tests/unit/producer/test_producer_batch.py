@@ -114,7 +114,10 @@ def test_a_record_that_may_not_fill_its_batch_leaves_room() -> None:
     size = record_size(0, 0, None, b"x" * 50)
     for room, fits in ((size - 1, False), (size, False), (size + 1, True)):
         assert (make_batch(room=room).try_append(5000, None, b"x" * 50, (), None, False) is not None) is fits
-    assert make_batch(room=size + 1).room_bytes == size + 1
+    batch = make_batch(room=size + 1)
+    assert batch.room_bytes == size + 1
+    assert batch.try_append(5000, None, b"x" * 50, (), None, False) is not None
+    assert (batch.room_bytes, batch.is_full) == (1, False)
 
 
 def test_a_batch_does_not_grow_for_what_it_has_room_for() -> None:
@@ -137,23 +140,65 @@ def test_rows_fill_a_batch_to_its_last_byte() -> None:
     write_record(encoded, 0, 0, None, b"row")
     assert not make_batch(room=len(encoded) - 1).append_encoded(encoded, 1, 5000, 5000, None)
     batch = make_batch(room=len(encoded))
-    assert batch.append_encoded(encoded, 1, 5000, 5000, None)
+    assert batch.append_encoded(encoded, 1, 5000, 5100, None)
     assert batch.is_full
     batch.close()
-    assert [record.value for record in read_wire(batch.wire)[1]] == [b"row"]
+    view, records = read_wire(batch.wire)
+    assert [record.value for record in records] == [b"row"]
+    assert (view.header.base_timestamp, view.header.max_timestamp) == (5000, 5100)
+
+
+def test_a_batch_grows_for_rows_up_to_its_limit() -> None:
+    encoded = bytearray()
+    write_record(encoded, 0, 0, None, b"x" * 60)
+    batch = growing(HEADER_BYTES + len(encoded) - 1, [400])
+    assert not batch.append_encoded(encoded, 1, 5000, 5000, None)
+    assert len(batch.memory) == 100
+    batch = growing(HEADER_BYTES + len(encoded), [400])
+    assert batch.append_encoded(encoded, 1, 5000, 5000, None)
+    assert len(batch.memory) == 400
+    batch.close()
+    assert [record.value for record in read_wire(batch.wire)[1]] == [b"x" * 60]
+
+
+def test_nothing_is_appended_in_the_middle_of_an_append() -> None:
+    seen: list[tuple[bool, int]] = []
+
+    class Watched(GivenMemory):
+        def allocate_larger(self, needed: int) -> bytearray | None:
+            seen.append((batch.is_full, batch.room_bytes))
+            return super().allocate_larger(needed)
+
+    encoded = bytearray()
+    write_record(encoded, 0, 0, None, b"x" * 60)
+    for _ in range(2):
+        batch = ProducerBatch(TP, bytearray(100), Watched([400], 400), UNCOMPRESSED, FakeClock(), 0)
+        if not seen:
+            assert batch.append_encoded(encoded, 1, 5000, 5000, None)
+        else:
+            append(batch, b"x" * 60)
+    assert seen == [(True, 0)] * 2
+
+
+def test_records_without_a_callback_are_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    batch, encoded = make_batch(values=[b"one"]), bytearray()
+    write_record(encoded, 1, 0, None, b"row")
+    assert batch.append_encoded(encoded, 1, 5000, 5000, None, records_before=1)
+    batch.done(0, NO_TIMESTAMP, None)
+    assert not caplog.records
 
 
 def test_records_and_rows_take_turns_in_a_batch() -> None:
     batch, expected = make_batch(room=5000), bytearray()
     for index in range(0, 80, 4):
         append(batch, b"one", timestamp=5000 + index)
-        append(batch, b"two", timestamp=4990)
+        append(batch, b"two", timestamp=4990, headers=[("h", b"v")])
         encoded = bytearray()
         for place in (2, 3):
             write_record(encoded, index + place, 7, b"k", b"row")
         assert batch.append_encoded(encoded, 2, 1, 5200 - index, None, records_before=index + 2)
         write_record(expected, index, index, None, b"one")
-        write_record(expected, index + 1, -10, None, b"two")
+        write_record(expected, index + 1, -10, None, b"two", [("h", b"v")])
         expected += encoded
     batch.close()
     assert on_the_wire(batch.wire)[HEADER_BYTES:] == expected
@@ -201,7 +246,7 @@ def test_a_closed_batch_takes_nothing_more() -> None:
     assert batch.is_full
     assert batch.room_bytes == 0
     assert batch.try_append(5000, None, b"two", (), None) is None
-    assert not batch.append_encoded(b"\x00", 1, 5000, 5000, None)
+    assert not batch.append_encoded(b"\x00", 1, 5000, 5000, None, records_before=1)
     assert batch.record_count == 1
 
 
