@@ -10,7 +10,8 @@
 # (unless --no-tests) and the site is built. Builds the files of the release into dist/VERSION and checks them (twine,
 # check-wheel-contents), installs the wheel with each extra into an empty environment, lists what pip installed with it
 # as a software bill of materials (CycloneDX), runs the example of README and compares the public names there, on each
-# supported version of Python of this machine, and writes the notes of the release from CHANGELOG.md. --check stops after what needs no tests and builds nothing.
+# supported version of Python of this machine, and writes the notes of the release from CHANGELOG.md. --check stops after
+# what needs no tests and builds nothing.
 # KAFKALITE_URL is the repository's page, if it is not the remote origin.
 
 # shellcheck source=scripts/lib.sh
