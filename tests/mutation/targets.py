@@ -246,4 +246,20 @@ EQUIVALENT: Final[dict[tuple[str, str], str]] = {
     ("batching", "producer_batch:214: LtE -> Lt"): "the size of a delta is computed in place of known",
     ("batching", "producer_batch:214: 0 -> 1"): "the size of a delta is computed in place of known",
     ("batching", "producer_batch:233: headers -> always"): "no headers are encoded as such, too",
+    (
+        "batching",
+        "producer_batch:435: without cut < len(records) - 1",
+    ): "all records together are more than half of them",
+    ("batching", "producer_batch:435: Lt -> LtE"): "all records together are more than half of them",
+    ("batching", "producer_batch:435: Sub -> Add"): "all records together are more than half of them",
+    (
+        "batching",
+        "self._compression.type is CompressionType.NONE -> never",
+    ): "no compression leaves the records as they are",
+    ("batching", "accumulator:202: 0 -> 1"): "deltas of 0 and 1 take one byte each",
+    ("batching", "accumulator:211: future is None -> never"): "a new batch has room for its first record",
+    ("batching", "accumulator:247: 0 -> 1"): "nothing reads the base timestamp of a batch that is not there",
+    ("batching", "last.room_bytes > 0 -> always"): "no row fits into a batch without room",
+    ("batching", "accumulator:256: Gt -> GtE"): "no row fits into a batch without room",
+    ("batching", "accumulator:256: 0 -> 1"): "no row takes a single byte",
 }

@@ -8,14 +8,16 @@ import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.producer.batching.accumulator import AppendResult, EncodedRows
 from kafka_sink.producer.batching.buffer_pool import BatchMemory
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.layout import HEADER_BYTES
-from kafka_sink.records.reference import record_size
+from kafka_sink.records.reference import record_size, write_record
 from tests.fakes.batches import read_wire
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, on_another_thread
 from tests.fakes.producing import (
     LARGE,
+    TOPIC,
     Straggler,
     append,
     append_record,
@@ -53,6 +55,64 @@ def test_the_record_that_fills_a_batch_says_so() -> None:
     assert append(accumulator).batch_is_full
 
 
+def test_an_older_batch_can_be_sent_whichever_the_newest_is() -> None:
+    accumulator = make_accumulator(FakeClock())
+    assert not append(accumulator, value=LARGE).batch_is_full
+    second = append(accumulator, value=LARGE)
+    assert (second.new_batch_created, second.batch_is_full) == (True, True)
+    third = append(accumulator)
+    assert (third.new_batch_created, third.batch_is_full, third.abort_for_new_batch) == (False, True, False)
+    assert not queued(accumulator)[-1].is_full
+
+
+def test_a_record_joins_an_open_batch_that_it_does_not_fill() -> None:
+    size = record_size(0, 0, None, b"v")
+    accumulator = make_accumulator(FakeClock(), batch_size=HEADER_BYTES + 3 * size)
+
+    def joins() -> bool:
+        return accumulator.append_to_open_batch(TOPIC, 0, 5000, None, b"v", (), None) is not None
+
+    assert not joins(), "there is no queue"
+    queue_of(accumulator)
+    assert not joins(), "there is no batch"
+    append(accumulator)
+    assert joins()
+    assert not joins(), "it would fill the batch"
+    assert append(accumulator).batch_is_full
+    (batch,) = queued(accumulator)
+    assert batch.record_count == 3
+
+
+def test_rows_do_not_join_a_batch_that_is_being_drained() -> None:
+    accumulator, encoded = make_accumulator(FakeClock()), bytearray()
+    append(accumulator)
+    write_record(encoded, 1, 0, None, b"row")
+    rows = EncodedRows(memoryview(encoded), 1, 5000, 5000, None)
+    # It has left its queue, and is not yet closed.
+    drained = queue_of(accumulator).batches.popleft()
+    assert not accumulator.continue_batch(drained, 1, rows)
+    append(accumulator)
+    assert not accumulator.continue_batch(drained, 1, rows)
+    assert drained.record_count == 1
+    assert accumulator.continue_batch(queued(accumulator)[0], 1, rows)
+
+
+def test_an_append_wakes_a_sender_that_others_wait_for() -> None:
+    accumulator = make_accumulator(FakeClock())
+    woken: list[int] = []
+    accumulator.pool.wake_sender = lambda: woken.append(1)
+    append(accumulator)
+    assert woken == []
+    with pytest.raises(KafkaTimeoutError):
+        accumulator.flush(10, lambda: on_another_thread(lambda: append(accumulator)))
+    assert woken == [1]
+
+
+@with_each(("linger_ms", "told"), [(0, True), (49, True), (50, False)])
+def test_a_long_linger_tells_of_no_new_batches(linger_ms: int, told: bool) -> None:
+    assert make_accumulator(FakeClock(), linger_ms=linger_ms).tells_of_new_batches is told
+
+
 @pytest.mark.behaviour("RecordAccumulator", "Only the newest batch of a partition takes records")
 def test_only_the_newest_batch_takes_records() -> None:
     accumulator = make_accumulator(FakeClock())
@@ -65,8 +125,7 @@ def test_only_the_newest_batch_takes_records() -> None:
 def test_append_with_abort_on_new_batch_allocates_nothing() -> None:
     accumulator = make_accumulator(FakeClock())
     result = append(accumulator, abort_on_new_batch=True)
-    assert result.abort_for_new_batch
-    assert result.future is None
+    assert result == AppendResult(None, False, False, True)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
     assert not queued(accumulator)
     append(accumulator)

@@ -301,6 +301,35 @@ def test_half_staged_interrupted_record_is_not_in_the_batch(struck: str) -> None
     assert [record.value for record in records] == [b"before"]
 
 
+def test_interrupted_record_of_a_later_run_is_not_in_the_batch() -> None:
+    batch, encoded = make_batch(), bytearray()
+    told: list[int] = []
+    append(batch, b"one")
+    for index in (1, 2, 3):
+        write_record(encoded, index, 0, None, b"row")
+    assert batch.append_encoded(encoded, 3, 5000, 5000, None, records_before=1)
+    append(batch, b"two", callback=lambda delivery: told.append(delivery.count))
+    append(batch, b"struck", callback=lambda delivery: told.append(delivery.count))
+    # The interrupt came before it was counted.
+    batch.record_count = 5
+    batch.close()
+    view, records = read_wire(batch.wire)
+    assert [record.value for record in records] == [b"one", b"row", b"row", b"row", b"two"]
+    assert batch.size_bytes == view.header.size_in_bytes
+    batch.done(0, NO_TIMESTAMP, None)
+    assert told == [1]
+
+
+def test_a_batch_is_built_once() -> None:
+    batch = make_batch(values=[b"one", b"two"], compression=Compression(CompressionType.GZIP, None))
+    batch.close()
+    assert batch.try_append(5000, None, b"three", (), None) is None
+    first = batch.wire
+    batch.close()
+    assert all(one is other for one, other in zip(first, batch.wire, strict=True))
+    assert read_wire(first)[0].header.last_offset_delta == 1
+
+
 def test_the_memory_of_a_batch_is_released_once() -> None:
     batch = make_batch(room=100, values=[b"one"])
     assert len(batch.release_memory()) == 161
@@ -402,6 +431,7 @@ def test_raising_callback_does_not_stop_the_next_callbacks(caplog: pytest.LogCap
     assert [delivery.base_offset for delivery in seen] == [8]
     assert future.result(0).offset == 8
     assert "delivery callback for orders-3 raised" in caplog.text
+    assert "RuntimeError: mine" in caplog.text, "with its traceback"
 
 
 def test_a_run_of_rows_is_told_once_with_its_count_and_bytes() -> None:
@@ -415,6 +445,49 @@ def test_a_run_of_rows_is_told_once_with_its_count_and_bytes() -> None:
     assert batch.append_encoded(encoded, 3, 5000, 5000, seen.append, records_before=1)
     batch.done(100, 6000, None)
     assert seen == [Delivery(TP, 101, 3, len(encoded), 6000, None)]
+
+
+def test_pieces_tell_each_callback_of_its_records_and_bytes() -> None:
+    batch, encoded = make_batch(), bytearray()
+    seen: dict[str, list[tuple[int, int, int]]] = {}
+
+    def note(name: str) -> DeliveryCallback:
+        return lambda told: seen.setdefault(name, []).append((told.base_offset, told.count, told.size_bytes))
+
+    sizes = [record_size(index, 0, None, b"x" * (20 + index)) for index in range(6)]
+    for index in (0, 1):
+        append(batch, b"x" * (20 + index), callback=note(str(index)))
+    for index in (2, 3, 4):
+        write_record(encoded, index, 0, None, b"x" * (20 + index))
+    assert batch.append_encoded(encoded, 3, 5000, 5000, note("rows"), records_before=2)
+    append(batch, b"x" * 25, callback=note("5"))
+    first, second = batch.split()
+    assert (first.record_count, second.record_count) == (3, 3)
+    first.done(100, NO_TIMESTAMP, None)
+    second.done(200, NO_TIMESTAMP, None)
+    assert seen == {
+        "0": [(100, 1, sizes[0])],
+        "1": [(101, 1, sizes[1])],
+        "rows": [(102, 1, sizes[2]), (200, 2, sizes[3] + sizes[4])],
+        "5": [(202, 1, sizes[5])],
+    }
+
+
+def test_a_piece_tells_nothing_of_the_records_of_the_other() -> None:
+    batch, seen = make_batch(), list[tuple[int, int]]()
+    for value in (b"1", b"2"):
+        append(batch, value, callback=lambda told: seen.append((told.base_offset, told.count)))
+    for number, piece in enumerate(batch.split()):
+        piece.done(number, NO_TIMESTAMP, None)
+    assert seen == [(0, 1), (1, 1)]
+
+
+@with_each(("attempts", "may_be_stored"), [(0, False), (1, False), (0, True), (2, True)])
+def test_pieces_may_be_stored_if_their_batch_may_be(attempts: int, may_be_stored: bool) -> None:
+    batch = make_batch(values=[b"1", b"2"])
+    batch.attempts, batch.may_be_stored = attempts, may_be_stored
+    for piece in batch.split():
+        assert piece.may_be_stored is (attempts > 0 or may_be_stored)
 
 
 def test_sizes_of_null_are_minus_one_and_of_empty_zero() -> None:
