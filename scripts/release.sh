@@ -81,9 +81,10 @@ trap 'rm -rf "$trial"' EXIT
 ensure_venv release
 wheel=$(ls "$target"/*.whl)
 
-# installs EXTRA: into an empty environment, where the command tells its version and no package contradicts another.
+# installs EXTRA [PYTHON]: into an empty environment, where the command tells its version and no package contradicts
+# another.
 installs() {
-    "$PYTHON_BIN" -m venv --clear "$trial" &&
+    "${2:-$PYTHON_BIN}" -m venv --clear "$trial" &&
         "$trial/bin/python" -m pip install -q --no-input --disable-pip-version-check "$wheel${1:+[$1]}" &&
         "$trial/bin/python" -m pip check >/dev/null &&
         [ "$("$trial/bin/kafkalite" --version)" = "kafkalite, version $version" ]
@@ -110,7 +111,7 @@ for extra in $("$PYTHON_BIN" -P -c '
 import configparser
 parser = configparser.ConfigParser()
 parser.read("setup.cfg", encoding="utf-8")
-print(*(each for each in parser["options.extras_require"] if each != "spark"))') spark; do
+print(*(each for each in parser["options.extras_require"] if each != "spark"))'); do
     check "kafkalite[$extra] can be installed" installs "$extra"
 done
 has_public_names() {
@@ -119,8 +120,7 @@ has_public_names() {
 ensure_java
 # The patch releases of a minor version differ less than the minor versions.
 while read -r number python; do
-    "$python" -m venv --clear "$trial" && "$trial/bin/python" -m pip install -q --no-input \
-        --disable-pip-version-check "$wheel[spark]" </dev/null || failed=1
+    check "kafkalite[spark] can be installed on Python $number" installs spark "$python" </dev/null
     check "on Python $number the example of README runs from the wheel" runs_example </dev/null
     check "on Python $number the wheel has the public names of docs/public-names.txt" has_public_names </dev/null
 done < <(pythons | sort -t . -k 2,2n -u)

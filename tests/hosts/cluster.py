@@ -16,6 +16,7 @@ from tests.bench.resources import command, descendants
 from tests.support.killed_spark import kill_session
 from tests.support.ports import free_ports
 from tests.support.standalone_cluster import FIVE_HOSTS, SPARK_HOME
+from tests.support.waiting import until
 
 MASTER: Final = "master"
 HOSTS: Final = FIVE_HOSTS
@@ -121,8 +122,7 @@ class SparkCluster:
         executors = self.executors(host)
         for pid in executors:
             os.kill(pid, number)
-        while set(self.executors(host)) & set(executors):
-            time.sleep(0.1)
+        until(f"the end of the executors on {host}", lambda: not set(self.executors(host)) & set(executors))
 
     def below(self, name: str) -> set[int]:
         """Its process and all that it has started."""

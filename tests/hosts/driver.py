@@ -9,13 +9,14 @@ its error is noted. SIGTERM ends the program when the micro-batches under way ar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -44,7 +45,7 @@ class Streams:
         """Run *query* until the program is to end."""
         trigger = {"processingTime": f"{query.trigger_s(self._settings.trigger_s)} seconds"}
         while not self.ending.is_set():
-            with _Noted(query):
+            with _noted(query):
                 running = self._start(query, trigger)
                 while not self.ending.is_set():
                     running.awaitTermination(_LOOK_S)
@@ -54,7 +55,7 @@ class Streams:
     def drain(self, query: Query) -> None:
         """Let *query* write the batch that it has planned, if there is one, and one more."""
         while True:
-            with _Noted(query):
+            with _noted(query):
                 self._start(query, {"availableNow": True}).awaitTermination()
                 return
             time.sleep(_AGAIN_S)
@@ -85,21 +86,14 @@ class Streams:
         )
 
 
-class _Noted:
+@contextlib.contextmanager
+def _noted(query: Query) -> Iterator[None]:
     """Within, an error is one of *query* and not of its thread."""
-
-    def __init__(self, query: Query) -> None:
-        self._query = query
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        with self._query.failures.open("a") as failures:
+    try:
+        yield
+    except Exception as error:
+        with query.failures.open("a") as failures:
             failures.write(f"{json.dumps(str(error)[:_MOST_TEXT])}\n")
-        return True
 
 
 def _numbered(options: dict[str, str], name: str) -> Callable[[DataFrame, int], None]:

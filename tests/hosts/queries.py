@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -66,8 +66,7 @@ class Settings:
     trigger_s: int
 
     def write(self, file: Path) -> None:
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        file.write_text(json.dumps({**values, "folder": str(self.folder)}))
+        file.write_text(json.dumps({**asdict(self), "folder": str(self.folder)}))
 
     @staticmethod
     def read(file: Path) -> Settings:

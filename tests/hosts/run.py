@@ -22,8 +22,8 @@ from tests.hosts.memory import Memory
 from tests.hosts.program import ROOT, Program
 from tests.hosts.queries import Settings
 from tests.hosts.restarts import Rotation, World
+from tests.spark.soak import SIGNALS, end_early
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _SAMPLE_S: Final = 10.0
 _START_S: Final = 300.0
 #: A query that commits nothing for so long stands still.
@@ -178,13 +178,6 @@ def _tell_all(ledgers: Ledgers, queries: int, restarts: int) -> None:
     )
 
 
-def _end_early(number: int, frame: FrameType | None) -> None:
-    """The first signal ends the run; Ctrl-C may come twice, by the terminal and by the script."""
-    for each in _SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def _end_late(number: int, frame: FrameType | None) -> None:
     raise RuntimeError("it took too long")
 
@@ -202,8 +195,8 @@ def main() -> None:
     asked = parser.parse_args()
     # Clients that look whether replicas are in sync warn of each node that is down.
     logging.getLogger("kafka_sink").setLevel(logging.ERROR)
-    for number in _SIGNALS:
-        signal.signal(number, _end_early)
+    for number in SIGNALS:
+        signal.signal(number, end_early)
     signal.signal(signal.SIGALRM, _end_late)
     signal.setitimer(signal.ITIMER_REAL, asked.minutes * 60 + _AFTER_S)
 

@@ -41,7 +41,7 @@ GROWTH_SHARE: Final = 0.1
 GROWTH_MIB: Final = 20.0
 GROWTH_DESCRIPTORS: Final = 10.0
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _SAMPLE_INTERVAL_S: Final = 5.0
 _START_LIMIT_S: Final = 240.0
 _STOP_LIMIT_S: Final = 120.0
@@ -289,9 +289,9 @@ class Soak:
         return missing, twice
 
 
-def _end_early(number: int, frame: FrameType | None) -> None:
+def end_early(number: int, frame: FrameType | None) -> None:
     """The first signal ends the run with its count; Ctrl-C may come twice, by the terminal and by the script."""
-    for each in _SIGNALS:
+    for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -307,8 +307,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=4, help="of a micro-batch (%(default)s)")
     parser.add_argument("--security", default="SASL_SSL", help="of the listener that is written to (%(default)s)")
     asked = parser.parse_args()
-    for number in _SIGNALS:
-        signal.signal(number, _end_early)
+    for number in SIGNALS:
+        signal.signal(number, end_early)
 
     properties = read_listeners(asked.bootstrap_servers, asked.listeners)[asked.security]
     options = {f"kafka.{name}": value for name, value in properties.items()}
