@@ -3,8 +3,8 @@
     python -m tests.mutation [NAME …] [--processes N] [--only TEXT]
 
 Each mutant is tried by pytest in a fork of this process, which has imported everything; what depends on the mutated
-module is imported again there. A mutant that changes nothing is listed in :data:`EQUIVALENT` with the reason. Exits
-with 1 if another one survives.
+module is imported again there. A mutant that changes nothing is listed in ``equivalent/`` with the reason. Exits with
+1 if another one survives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.mutation.mutants import Mutant, mutants
-from tests.mutation.targets import EQUIVALENT, TARGETS, Target
+from tests.mutation.targets import TARGETS, Target, equivalents
 from tests.support.wings import Imports
 
 ROOT: Final = Path(__file__).parents[2]
@@ -162,12 +162,7 @@ def main() -> int:
     for name in asked.names or TARGETS:
         begun = time.monotonic()
         survived, count = Trial(TARGETS[name], asked.only).survivors(asked.processes)
-        known = {
-            each: reason
-            for (of, part), reason in EQUIVALENT.items()
-            for each in survived
-            if of == name and part in str(each)
-        }
+        known = {each: reason for part, reason in equivalents(name).items() for each in survived if part in str(each)}
         print(
             f"{name}: {count} mutants, {count - len(survived)} killed, {len(known)} equivalent, "
             f"{len(survived) - len(known)} survived, {time.monotonic() - begun:.0f} s",

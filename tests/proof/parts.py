@@ -186,6 +186,7 @@ _BENCHES: Final = {
     **{"spark": 6, "columns": 4, "records": 5, "avro": 1, "json": 1, "protobuf": 1, "stream": 5, "trigger": 5},
     **{"task": 3, "small": 4, "exactly-once": 4, "memory": 5, "limits": 6, "scale": 3, "broker": 4},
 }
+_MUTATION: Final = tuple(f"tests/mutation/{name}.py" for name in ("__main__", "mutants", "targets"))
 #: What ``python -m tests.mutation`` mutates, the package that it is in, and minutes.
 _MUTATED: Final = {
     **{"situation": ("exactly_once", 3), "description": ("exactly_once", 2), "progress": ("exactly_once", 6)},
@@ -262,7 +263,7 @@ def _without_spark(test: str, newest: str) -> Iterator[Part]:
     for target, (package, minutes) in _MUTATED.items():
         tests = tuple(dict.fromkeys("/".join(test.split("/")[:3]) for test in TARGETS[target].tests))
         paths = (*_packages("base", package), "tests/conftest.py", "tests/fakes", "tests/support", *tests)
-        paths = (*paths, "tests/mutation")
+        paths = (*paths, *_MUTATION, f"tests/mutation/equivalent/{target}.toml")
         yield Part(
             "mutation", target, (_README,), ("python", "-m", "tests.mutation", target), paths, minutes, 3, _MUTANTS
         )
