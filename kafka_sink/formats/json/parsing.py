@@ -31,11 +31,8 @@ _DRAFT_4: Final = frozenset(
 )
 _DRAFT_6: Final = _DRAFT_4 | {"const", "contains", "propertyNames"}
 _DRAFT_7: Final = _DRAFT_6 | {"if", "then", "else"}
-_DRAFT_2019: Final = (_DRAFT_7 - {"dependencies"}) | frozenset(
-    words("""
-        dependentRequired dependentSchemas minContains maxContains unevaluatedItems unevaluatedProperties $recursiveRef
-    """)
-)
+_ADDED_2019: Final = "dependentRequired dependentSchemas minContains maxContains unevaluatedItems unevaluatedProperties"
+_DRAFT_2019: Final = (_DRAFT_7 - {"dependencies"}) | {*words(_ADDED_2019), "$recursiveRef"}
 _DRAFT_2020: Final = (_DRAFT_2019 - {"additionalItems", "$recursiveRef"}) | {"prefixItems", "$dynamicRef"}
 _DRAFTS: Final[Mapping[str, frozenset[str]]] = {
     "draft-04": _DRAFT_4,
@@ -107,16 +104,21 @@ def _check_shape(schema: Any) -> None:
             *part.get("properties", {}).values(),
             *part.get("patternProperties", {}).values(),
             *part.get("dependentSchemas", {}).values(),
-            *(schema for schema in part.get("dependencies", {}).values() if not isinstance(schema, list)),
+            *({"required": held} if isinstance(held, list) else held for held in part.get("dependencies", {}).values()),
             *(schema for name in (*OF_ALTERNATIVES, "allOf") for schema in part.get(name, ())),
+            *(part[name] for name in _OF_ONE_SCHEMA if name in part),
+            # Drafts before 2020-12 may have a list of schemas as items, one for each position; they are not compared.
+            *(items for items in (part.get("items", True),) if not isinstance(items, list)),
         ]
-        # Drafts before 2020-12 may have a list of schemas as items, one for each position; they are not compared.
-        parts += [part[name] for name in _OF_ONE_SCHEMA if name in part and not isinstance(part[name], list)]
         waiting += [(inner, depth + 1) for inner in parts]
 
 
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_object(value: Any, of: Callable[[Any], bool] = lambda _: True) -> bool:
+    return isinstance(value, dict) and all(map(of, value.values()))
 
 
 def _is_types(value: Any) -> bool:
@@ -127,16 +129,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-_OF_ONE_SCHEMA: Final = ("additionalProperties", "items", "contains", "propertyNames", "not", "if", "then", "else")
+_OF_ONE_SCHEMA: Final = ("additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 #: Of keywords what they may be.
 _EXPECTED: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "type": (f"one of {', '.join(_TYPES)}, or a list of them", lambda value: _is_types(value) or _is_types([value])),
     "required": ("a list of texts", _is_texts),
-    **dict.fromkeys(
-        ("properties", "patternProperties", "dependencies", "dependentRequired", "dependentSchemas"),
-        ("an object", lambda value: isinstance(value, dict)),
-    ),
+    **dict.fromkeys(("properties", "patternProperties", "dependencies", "dependentSchemas"), ("an object", _is_object)),
+    "dependentRequired": ("an object of lists of texts", lambda value: _is_object(value, _is_texts)),
     **dict.fromkeys((*OF_ALTERNATIVES, "allOf", "enum"), ("a list", lambda value: isinstance(value, list))),
     **dict.fromkeys(("minimum", "maximum"), ("a number", _is_number)),
     "multipleOf": ("a number above 0", lambda value: _is_number(value) and value > 0),

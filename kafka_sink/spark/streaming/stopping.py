@@ -99,10 +99,9 @@ class JvmHandler:
 def run_until_stopped(query: StreamingQuery) -> None:
     """Return when *query* has ended, or after SIGTERM or SIGINT when its current micro-batch is complete.
 
-    The next start repeats a batch that began at the moment of the stop, and the current batch after a second signal:
-    with exactly-once nothing of it was committed, with at-least-once its rows may be written twice. The same applies to
-    a batch that fails because the signal also ended a program that Hadoop had just started, for example when the signal
-    was sent to a whole process group.
+    The next start repeats a batch that began at the moment of the stop, the current batch after a second signal, and a
+    batch that failed because the signal also ended a program that Hadoop had just started, for example when the signal
+    was sent to a whole process group: its rows are written once with exactly-once, and may be there twice without.
 
     :raises KafkaError: if *query* has the continuous trigger, which loses every row; the query is stopped.
     :raises StreamingQueryException: if *query* failed.
