@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,10 @@ import jsonschema
 import pyarrow as pa
 import pytest
 
+from kafka_sink.common.errors import KafkaError
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.column import FORMAT, JsonEncoder, derive_schema
-from kafka_sink.formats.json.parsing import parse_schema
+from kafka_sink.formats.json.parsing import CONSTRAINTS, parse_schema
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from tests.support.cases import with_each
 
@@ -151,9 +153,40 @@ def test_what_a_schema_refers_to_is_compared() -> None:
         ({"pattern": 1}, "a text"),
         ({"uniqueItems": 1}, "a boolean"),
         ({"items": 1}, "an object or a boolean"),
+        ({"additionalProperties": [True]}, "has [true] where a schema is expected: an object or a boolean"),
+        ({"properties": {"a": {"not": []}}}, "has [] where a schema is expected"),
+        ({"dependencies": {"a": [1]}}, "'required': [1], expected a list of texts"),
+        ({"dependencies": {"a": 1}}, "has 1 where a schema is expected"),
+        ({"dependentRequired": {"a": "b"}}, "an object of lists of texts"),
     ],
 )
 def test_keywords_have_their_kinds_of_values(schema: Any, expected: str) -> None:
     with pytest.raises(FormatError) as caught:
         parse_schema(SchemaText(json.dumps(schema)))
     assert expected in str(caught.value)
+
+
+#: JSON of all shapes that a keyword may hold, rightly or not.
+HELD: tuple[Any, ...] = (None, True, 1, "a", [], [1], ["b"], [[]], [{}], {}, {"type": "integer"}, {"b": 1})
+SHAPES: tuple[Any, ...] = (*HELD, False, 1.5, -1, [None], ["a", "b"], [True], [{"a": 1}], *({"a": one} for one in HELD))
+
+
+@pytest.mark.parametrize("draft", ["draft-04", "draft-07", "2019-09", "2020-12"])
+def test_any_value_of_any_keyword_is_refused_or_compared(draft: str) -> None:
+    """Schemas come from registries: none may lead to an error that is not about the schema."""
+    rows = [
+        pa.array([{"a": 1, "b": ["x", None]}, None], pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])),
+        pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+        pa.array(["a", None], pa.string()),
+    ]
+    compared = 0
+    for keyword in sorted(CONSTRAINTS - {"$ref", "$dynamicRef", "$recursiveRef"}):
+        for held in SHAPES:
+            part = {keyword: held}
+            for schema in (part, {"properties": {"a": part, "b": part}}, {"items": part, "not": part}):
+                text = json.dumps({"$schema": draft, **schema})
+                for column in rows:
+                    with contextlib.suppress(KafkaError):
+                        JsonEncoder(column.type, "value", parse_schema(SchemaText(text))).encode(column)
+                        compared += 1
+    assert compared > 1_000
