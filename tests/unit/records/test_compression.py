@@ -4,6 +4,7 @@ import gzip
 import io
 import random
 import threading
+import zlib
 
 import lz4.frame
 import pyarrow as pa
@@ -12,7 +13,8 @@ import zstandard
 from kafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 
 from kafka_sink.common.errors import CorruptRecordError
-from kafka_sink.records.compression import XERIAL_BLOCK_BYTES, CompressionType, compress
+from kafka_sink.records import compression
+from kafka_sink.records.compression import XERIAL_BLOCK_BYTES, XERIAL_HEADER, CompressionType, compress, decompressed
 from tests.support.cases import with_each
 from tests.support.unpacked import decompress
 
@@ -29,6 +31,17 @@ SAMPLES = {
     "text": b"a record like any other, " * 3000,
     "noise": random.Random(1).randbytes(3 * XERIAL_BLOCK_BYTES + 5),
 }
+MIB = 1 << 20
+
+
+def piece_by_piece(kind: CompressionType, data: bytes, max_bytes: int) -> tuple[list[bytes], str]:
+    """The pieces up to the first error, and its text."""
+    pieces: list[bytes] = []
+    try:
+        pieces.extend(decompressed(kind, data, max_bytes))
+    except CorruptRecordError as error:
+        return pieces, str(error)
+    return pieces, ""
 
 
 @with_each("kind", CompressionType)
@@ -224,6 +237,198 @@ def test_threads_do_not_share_contexts() -> None:
 
 
 def test_names() -> None:
+    assert [int(kind) for kind in CompressionType] == [0, 1, 2, 3, 4]
     assert [CompressionType.from_name(kind.config_name) for kind in CompressionType] == list(CompressionType)
     with pytest.raises(ValueError, match="'brotli' is not a compression type, expected one of none, gzip"):
         CompressionType.from_name("brotli")
+
+
+@pytest.mark.behaviour("Compression", "Data are decompressed piece by piece, of at most 1 MiB")
+@with_each("kind", [kind for kind in CompressionType if kind is not CompressionType.SNAPPY])
+@with_each("size", [0, 1, MIB - 1, MIB, MIB + 1, 6 * MIB + 5])
+def test_pieces_have_at_most_a_mebibyte(kind: CompressionType, size: int) -> None:
+    half = size // 2
+    plain = random.Random(size).randbytes(half) + b"v" * (size - half)
+    pieces, error = piece_by_piece(kind, bytes(compress(kind, plain)), size)
+    assert not error and b"".join(pieces) == plain
+    assert {type(piece) for piece in pieces} <= {bytes}
+    # Those of gzip and lz4 end with what is given to the library at once.
+    largest = max(map(len, pieces), default=0)
+    assert largest == MIB if size > 2 * MIB else largest <= min(size, MIB)
+
+
+def test_snappy_pieces_are_as_the_writer_cut_them() -> None:
+    parts = [b"v" * 70_000, b"", b"w"]
+    blocks = [pa.Codec("snappy").compress(part, asbytes=True) for part in parts]
+    stream = XERIAL_HEADER + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+    pieces, error = piece_by_piece(CompressionType.SNAPPY, stream, 70_001)
+    assert pieces == parts and not error
+    assert {type(piece) for piece in pieces} == {bytes}
+
+
+def test_the_writer_cuts_snappy_as_java_does() -> None:
+    # The block size of snappy-java is 32 KiB.
+    pieces = list(decompressed(CompressionType.SNAPPY, compress(CompressionType.SNAPPY, SAMPLES["noise"]), MIB))
+    assert [len(piece) for piece in pieces] == [32_768, 32_768, 32_768, 5]
+
+
+def test_default_levels_and_the_frame_of_lz4() -> None:
+    rng = random.Random(3)
+    data = b"".join(b'{"id":%d,"name":"user-%d"}' % (rng.randint(0, 10_000), rng.randint(0, 99)) for _ in range(9000))
+    expected = {level: zstandard.ZstdCompressor(level=level).compress(data) for level in (2, 3, 4)}
+    assert len(set(expected.values())) == 3
+    assert compress(CompressionType.ZSTD, data) == expected[3]
+    # Version 1, independent blocks, no checksum, no size; blocks of 64 KiB; the checksum of both.
+    assert bytes(compress(CompressionType.LZ4, data))[:7] == b"\x04\x22\x4d\x18\x60\x40\x82"
+
+
+def test_uncompressed_data_have_their_own_limit() -> None:
+    assert piece_by_piece(CompressionType.NONE, b"1234", 4) == ([b"1234"], "")
+    assert piece_by_piece(CompressionType.NONE, b"12345", 4) == ([], "5 bytes of records are more than the limit of 4")
+
+
+def test_a_zlib_stream_is_no_gzip_member() -> None:
+    for data in (zlib.compress(b"one"), zlib.compress(b"one" * 1000, 9)):
+        with pytest.raises(CorruptRecordError, match="gzip data cannot be decompressed"):
+            decompress(CompressionType.GZIP, data, MIB)
+
+
+def test_gzip_that_is_cut_off_gives_all_before() -> None:
+    """Where a match goes beyond a piece, a part of it is still to come when all input is taken."""
+    packed = gzip.compress(bytes(2 * MIB))
+    stream, sizes = zlib.decompressobj(wbits=31), [0]
+    for byte in packed:
+        sizes.append(sizes[-1] + len(stream.decompress(bytes([byte]))))
+    first = next(end for end, size in enumerate(sizes) if size > MIB)
+    for end in range(first - 3, first + 4):
+        pieces, error = piece_by_piece(CompressionType.GZIP, packed[:end], 2 * MIB)
+        assert b"".join(pieces) == bytes(sizes[end]) and error == "gzip data ends within a member"
+
+
+def test_lz4_blocks_larger_than_what_is_given_at_once() -> None:
+    # Nothing comes out before a block is whole, if it is compressed: noise alone is not.
+    plain = random.Random(4).randbytes(300_000) + bytes(300_000)
+    packed = lz4.frame.compress(plain, block_size=lz4.frame.BLOCKSIZE_MAX4MB)
+    assert decompress(CompressionType.LZ4, packed, len(plain)) == plain
+    for end in (7, 8, 65_536, 200_000, len(packed) - 1):
+        with pytest.raises(CorruptRecordError, match="lz4 data ends within a frame"):
+            decompress(CompressionType.LZ4, packed[:end], len(plain))
+
+
+def test_damage_within_an_lz4_frame() -> None:
+    packed = bytearray(compress(CompressionType.LZ4, SAMPLES["text"]))
+    packed[6] ^= 1
+    with pytest.raises(CorruptRecordError, match=r"lz4 data cannot be decompressed: .*headerChecksum"):
+        decompress(CompressionType.LZ4, packed, MIB)
+
+
+@with_each("kind", CompressionType)
+@with_each("raised", [zlib.error, zstandard.ZstdError, RuntimeError, OSError, EOFError, ValueError, MemoryError])
+def test_what_a_library_raises_is_damage(kind: CompressionType, raised: type[Exception]) -> None:
+    def damaged(view: memoryview, max_bytes: int) -> list[bytes]:
+        raise raised("as the library says")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(compression._DECOMPRESSORS, kind, damaged)
+        with pytest.raises(CorruptRecordError, match=f"^{kind.config_name} data cannot be .*: as the library says$"):
+            decompress(kind, b"", MIB)
+
+
+RAW, RUN, COMPRESSED = 0, 1, 2
+#: A compressed block of zstd that holds 30 bytes: that of a frame with a head of 6 bytes.
+ZSTD_BLOCK = zstandard.compress(b"abc" * 10)[9:]
+
+
+def zstd_frame(*blocks: tuple[int, int, bytes], claimed: int | None = None, window: int = 0x38) -> bytes:
+    """*blocks* are kinds, sizes and contents (RFC 8878, 3.1.1). The window is one of 128 KiB."""
+    head = bytes([0 if claimed is None else 0x80, window])
+    head += b"" if claimed is None else claimed.to_bytes(4, "little")
+    body = b"".join(
+        (size << 3 | kind << 1 | (number == len(blocks))).to_bytes(3, "little") + content
+        for number, (kind, size, content) in enumerate(blocks, 1)
+    )
+    return b"\x28\xb5\x2f\xfd" + head + body
+
+
+@with_each(
+    ("blocks", "plain", "most_bytes"),
+    [
+        ([(RAW, 0, b"")], b"", 0),
+        ([(RAW, 100, b"v" * 100)], b"v" * 100, 100),
+        ([(RUN, 100, b"v")], b"v" * 100, 100),
+        ([(RAW, 3, b"one"), (RUN, 5, b"v"), (RAW, 0, b""), (RAW, 3, b"two")], b"onevvvvvtwo", 11),
+        ([(COMPRESSED, len(ZSTD_BLOCK), ZSTD_BLOCK)], b"abc" * 10, 131_072),
+        ([(RAW, 3, b"one"), (COMPRESSED, len(ZSTD_BLOCK), ZSTD_BLOCK)], b"one" + b"abc" * 10, 131_075),
+    ],
+)
+def test_zstd_claims_at_most_what_its_blocks_hold(
+    blocks: list[tuple[int, int, bytes]], plain: bytes, most_bytes: int
+) -> None:
+    kind = CompressionType.ZSTD
+    for claimed in (None, len(plain)):
+        packed = zstd_frame(*blocks, claimed=claimed)
+        assert decompress(kind, packed, len(plain)) == plain
+        for end in range(9 if claimed is None else 13, len(packed)):
+            assert piece_by_piece(kind, packed[:end], MIB) == ([], "zstd data ends within a frame")
+    claims = f"zstd frame claims {most_bytes + 1} bytes, its blocks cannot hold more than {most_bytes}"
+    too_large = f"compressed records hold more than the limit of {most_bytes} bytes"
+    packed = zstd_frame(*blocks, claimed=most_bytes + 1)
+    assert piece_by_piece(kind, packed, most_bytes + 1) == ([], claims)
+    assert piece_by_piece(kind, packed, most_bytes) == ([], too_large)
+    if most_bytes > len(plain):
+        pieces, error = piece_by_piece(kind, zstd_frame(*blocks, claimed=most_bytes), most_bytes)
+        assert not pieces and error.startswith("zstd data cannot be decompressed")
+
+
+def test_zstd_without_its_magic_number() -> None:
+    packed = zstandard.compress(b"one")
+    for damaged in (b"", b"\0", b"\x28\xb5\x2f", b"\x27" + packed[1:], packed[:3] + b"\xfc" + packed[4:]):
+        assert piece_by_piece(CompressionType.ZSTD, damaged, 9) == ([], "zstd data has no frame header")
+
+
+def test_zstd_window_of_up_to_128_mebibytes() -> None:
+    # An exponent of 17 above 10, and eighths.
+    assert decompress(CompressionType.ZSTD, zstd_frame((RAW, 3, b"one"), window=17 << 3), 9) == b"one"
+    for window in (17 << 3 | 1, 18 << 3, 19 << 3):
+        with pytest.raises(CorruptRecordError, match="too much memory"):
+            decompress(CompressionType.ZSTD, zstd_frame((RAW, 3, b"one"), window=window), 9)
+    many = [(RUN, 131_072, b"v")] * 9
+    assert decompress(CompressionType.ZSTD, zstd_frame(*many, window=17 << 3), 9 << 17) == b"v" * (9 << 17)
+    with pytest.raises(CorruptRecordError, match="too much memory"):
+        decompress(CompressionType.ZSTD, zstd_frame(*many, window=17 << 3 | 1), 9 << 17)
+
+
+@pytest.mark.behaviour("Compression", "Large zstd data that are cut off are noticed")
+def test_large_zstd_that_is_cut_off() -> None:
+    """The library's reader takes what there is, and expects more."""
+    plain = random.Random(5).randbytes(2 * MIB)
+    for packed in (zstandard.compress(plain), zstandard.ZstdCompressor(write_checksum=True).compress(plain)):
+        assert decompress(CompressionType.ZSTD, packed, len(plain)) == plain
+        for left in (1, 2, 3, 4, 5, MIB, MIB + 1):
+            assert piece_by_piece(CompressionType.ZSTD, packed[:-left], 2 * MIB) == (
+                [],
+                "zstd data ends within a frame",
+            )
+
+
+@with_each(
+    ("block", "message"),
+    [
+        (b"\xff\xff\xff\xff\1\0v", "snappy block of -1 bytes does not fit into 3"),
+        (b"\x80\0\0\0", "snappy block of -2147483648 bytes does not fit into 0"),
+        (b"\0\0\0\4\1\0v", "snappy block of 4 bytes does not fit into 3"),
+        (b"\0\0\0\3\1\0v\0\0\0\1", "snappy block of 1 bytes does not fit into 0"),
+        (b"\0\0\0\0", "snappy block has no valid size"),
+        (b"\0\0\0\4\x80\x80\x80\x80", "snappy block has no valid size"),
+        (b"\0\0\0\6\x80\x80\x80\x80\x80\0", "snappy block has no valid size"),
+        # 22 times, and a byte more.
+        (b"\0\0\0\2\x2c\0", "snappy data cannot be decompressed: Corrupt"),
+        (b"\0\0\0\2\x2d\0", "snappy block of 2 bytes claims to hold 45"),
+        (b"\0\0\0\3\xe4\0\0", "compressed records hold more than the limit of 99 bytes"),
+    ],
+)
+def test_a_snappy_block_that_is_refused_says_why(block: bytes, message: str) -> None:
+    good = b"\0\0\0\3\1\0v"
+    pieces, error = piece_by_piece(CompressionType.SNAPPY, XERIAL_HEADER + good + block, 99)
+    # Some whole blocks are before that one.
+    assert b"".join(pieces) in (b"v", b"vv") and error.startswith(message)

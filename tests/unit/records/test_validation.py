@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 
+import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.buffers import Buffer
-from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.errors import ApiError, ErrorCode, InvalidRecordError
 from kafka_sink.records import layout
-from kafka_sink.records.compression import CompressionType
+from kafka_sink.records.compression import XERIAL_HEADER, CompressionType
 from tests.fakes.record_batches import make_batch, validated
 from tests.hostile.batches import batch_of, record_of
 from tests.support.cases import with_each
@@ -96,6 +97,26 @@ def test_large_uncompressed_batch_detects_only_impossible_count() -> None:
     assert refusal(counted(1 + (len(data) - layout.HEADER_BYTES) // 7, data)) is ErrorCode.INVALID_RECORD
 
 
+#: The least record: no key, no value, no headers.
+LEAST = b"\x0c\0\0\0\1\1\0"
+
+
+def test_up_to_128_uncompressed_records_are_followed() -> None:
+    for count in (127, 128, 129, 130):
+        batch = batch_of([LEAST] * (count - 1) + [b"\x0e" + LEAST[1:]])
+        if count > 128:
+            assert validated(batch).record_count == count
+        else:
+            assert refusal(batch) is ErrorCode.INVALID_RECORD
+
+
+def test_no_more_uncompressed_records_than_have_room() -> None:
+    batch = batch_of([LEAST] * 200)
+    assert validated(batch).record_count == 200
+    with pytest.raises(ApiError, match="201 records do not fit into 1400 bytes"):
+        validated(counted(201, batch))
+
+
 @with_each("length", [b"\x01", b"\x0a", b"\x7e", b"\xfe\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 6])
 def test_lengths_that_no_record_has(length: bytes) -> None:
     # One of -1, too short for its own fields, longer than what is left, the most negative one, none at all.
@@ -132,9 +153,56 @@ def test_a_batch_may_be_so_large_and_no_larger() -> None:
     assert refusal(GOOD, max_message_bytes=len(GOOD) - 1) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_zstd_needs_a_version_that_knows_it() -> None:
+def test_an_uncompressed_batch_is_not_unpacked() -> None:
+    # Few records, which are followed, and more.
+    for count in (1, 129):
+        assert validated(make_batch([bytes(100)] * count), max_decompressed_bytes=10).record_count == count
+
+
+@with_each("size", [1, 16, 17, 60])
+def test_less_than_a_header(size: int) -> None:
+    for data in (GOOD[:size], bytes(size), b"\xff" * size):
+        with pytest.raises(ApiError, match=f"^{size} bytes are too few for a record batch$") as caught:
+            validated(data)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_header_without_records() -> None:
+    for count in (0, -1):
+        with pytest.raises(ApiError, match=f"{count} records do not match the last offset delta {count - 1}") as caught:
+            validated(edited(8, ">i", 61 - 12, counted(count)[:61]))
+        assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_an_unknown_format_is_named() -> None:
+    for magic in (3, 127):
+        with pytest.raises(ApiError, match=f"^unknown record format {magic}$"):
+            validated(edited(16, ">b", magic))
+
+
+def test_a_producer_id_needs_an_epoch_and_a_sequence() -> None:
+    for is_transactional in (False, True):
+        for epoch, sequence in ((0, 0), (2**15 - 1, 2**31 - 1)):
+            batch = make_batch(
+                [b"a"],
+                producer_id=0,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                is_transactional=is_transactional,
+            )
+            assert validated(batch).has_producer_id
+    for epoch, sequence in ((0, -1), (-1, 0), (-1, -1)):
+        batch = make_batch([b"a"], producer_id=0, producer_epoch=epoch, base_sequence=sequence)
+        with pytest.raises(ApiError, match="needs an epoch and a sequence") as caught:
+            validated(batch)
+        assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_only_zstd_needs_a_version_that_knows_it() -> None:
     data = make_batch([b"a"], compression=CompressionType.ZSTD)
     assert validated(data, produce_version=7).record_count == 1
+    for codec in (CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4):
+        assert validated(make_batch([b"a"], compression=codec), produce_version=3).record_count == 1
     with pytest.raises(ApiError) as caught:
         validated(data, produce_version=6)
     assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -198,3 +266,68 @@ def test_times_of_records_are_within_those_that_are_allowed(codec: CompressionTy
     assert refusal(batch, wall_ms=2_000, timestamp_after_max_ms=3_999) is ErrorCode.INVALID_TIMESTAMP
     assert validated(batch, wall_ms=2_000, timestamp_after_max_ms=4_000).record_count == 2
     assert validated(batch, wall_ms=2_000, timestamp_after_max_ms=0, log_append_time=True).record_count == 2
+
+
+def test_times_of_the_header_are_checked_for_themselves() -> None:
+    """Neither is the time of a record: the largest is wrong, or the records are so many that none is looked at."""
+    late = batch_of([record_of(0)], most_ms=9_000)
+    assert refusal(late, wall_ms=1_000, timestamp_after_max_ms=7_999) is ErrorCode.INVALID_TIMESTAMP
+    assert validated(late, wall_ms=1_000, timestamp_after_max_ms=8_000)
+    many = batch_of([record_of(0)] * 129, most_ms=9_000)
+    assert refusal(many, wall_ms=9_000, timestamp_before_max_ms=7_999) is ErrorCode.INVALID_TIMESTAMP
+    assert validated(many, wall_ms=9_000, timestamp_before_max_ms=8_000)
+
+
+def test_an_offset_of_one_byte_that_is_negative_is_named() -> None:
+    # The largest number of one byte.
+    with pytest.raises(ApiError, match=r"record 0 of a compressed batch has the offset -64$"):
+        validated(batch_of([record_of(-64)], CompressionType.LZ4))
+
+
+@with_each("codec", CompressionType)
+def test_the_record_whose_offset_is_cut_off_is_named(codec: CompressionType) -> None:
+    for body in (b"\0" + b"\x80" * 4 + b"\0", b"\0\x80\x80\0\x80\x80", b"\0" + b"\x80" * 3 + b"\0\x80"):
+        records = [record_of(0), encode_varint(len(body)) + body]
+        with pytest.raises(ApiError, match="data ends within the offset of record 1") as caught:
+            validated(batch_of(records, codec))
+        assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.behaviour("Log", "A compacted topic takes no record without a key")
+@with_each("codec", CompressionType)
+@with_each("count", [1, 3, 129, 5_000])
+def test_a_compacted_topic_needs_keys(codec: CompressionType, count: int) -> None:
+    """Also of many uncompressed records, which are not followed elsewhere. An empty key is one."""
+    keys: list[bytes | None] = [b"" if number % 2 else b"key" for number in range(count)]
+    for missing in ([], [0], [count - 1], [*range(0, count, 2)], [*range(count)]):
+        keyed = [None if number in missing else key for number, key in enumerate(keys)]
+        batch = make_batch([None] * count, keys=keyed, compression=codec)
+        assert validated(batch).record_count == count
+        if missing:
+            with pytest.raises(InvalidRecordError, match="takes no record without a key") as caught:
+                validated(batch, needs_key=True)
+            assert caught.value.code is ErrorCode.INVALID_RECORD
+            assert list(caught.value.numbers) == sorted(set(missing))
+        else:
+            assert validated(batch, needs_key=True).record_count == count
+
+
+def test_ten_thousand_records_without_a_key_are_named() -> None:
+    """Those behind are not looked at: their keys may be damaged."""
+    plain = [record_of(number) for number in range(10_000)]
+    blocks = [plain, [record_of(10_000), record_of(10_001, key=b"\x7e")]]
+    stream = XERIAL_HEADER
+    for block in blocks:
+        packed = pa.Codec("snappy").compress(b"".join(block), asbytes=True)
+        stream += len(packed).to_bytes(4, "big") + packed
+    batch = bytearray(batch_of([b""] * 10_002, CompressionType.SNAPPY)[: layout.HEADER_BYTES]) + stream
+    with pytest.raises(InvalidRecordError, match="takes no record without a key") as caught:
+        validated(edited(8, ">i", len(batch) - 12, bytes(batch)), needs_key=True)
+    assert list(caught.value.numbers) == [*range(10_000)]
+    # One block, some of whose last run are beyond.
+    with pytest.raises(InvalidRecordError) as caught:
+        validated(batch_of([record_of(number) for number in range(10_002)]), needs_key=True)
+    assert list(caught.value.numbers) == [*range(10_000)]
+    with pytest.raises(InvalidRecordError) as caught:
+        validated(batch_of(plain[:9_999]), needs_key=True)
+    assert list(caught.value.numbers) == [*range(9_999)]
