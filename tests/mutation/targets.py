@@ -70,6 +70,7 @@ TARGETS: Final = {
         _unit(
             "producer",
             *("producer_batch", "batch_drain", "accumulator", "column_append", "buffer_pool", "batch_split"),
+            *("partition_queues", "calls_in_progress"),
         ),
     ),
     "partitioners": Target(

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
+from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError, TransactionStateError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer.batching.accumulator import AppendResult, EncodedRows
 from kafka_sink.producer.batching.buffer_pool import BatchMemory
@@ -28,9 +28,11 @@ from tests.fakes.producing import (
     make_cluster,
     queue_of,
     queued,
+    tp,
     values,
 )
 from tests.support.cases import with_each
+from tests.unit.producer.gated import GivenTransactions, gated_accumulator
 
 # --- append ----------------------------------------------------------------------------------------------------------
 
@@ -111,6 +113,27 @@ def test_an_append_wakes_a_sender_that_others_wait_for() -> None:
 @with_each(("linger_ms", "told"), [(0, True), (49, True), (50, False)])
 def test_a_long_linger_tells_of_no_new_batches(linger_ms: int, told: bool) -> None:
     assert make_accumulator(FakeClock(), linger_ms=linger_ms).tells_of_new_batches is told
+
+
+def test_batches_of_a_topic_only_become_smaller() -> None:
+    accumulator = make_accumulator(FakeClock())
+    assert [accumulator.limit_batches(TOPIC, size) for size in (1001, 1000, 500, 700, 500, 499)] == [
+        *(1000, 1000),
+        *(500, 500, 500, 499),
+    ]
+    assert accumulator.new_batch(TOPIC).room_bytes == 499 - HEADER_BYTES
+    assert accumulator.new_batch("payments").room_bytes == 1000 - HEADER_BYTES
+
+
+def test_appends_count_before_they_have_added_a_batch() -> None:
+    accumulator = make_accumulator(FakeClock())
+    assert not accumulator.has_incomplete_or_appends
+    assert accumulator.appending(lambda: accumulator.has_incomplete_or_appends)
+    append(accumulator)
+    assert accumulator.has_incomplete_or_appends
+    (batch,) = drain(accumulator)
+    finish(accumulator, batch)
+    assert not accumulator.has_incomplete_or_appends
 
 
 @pytest.mark.behaviour("RecordAccumulator", "Only the newest batch of a partition takes records")
@@ -318,6 +341,46 @@ def test_many_threads_lose_no_record() -> None:
             assert [i for i in mine if i % 2 == parity] == list(range(parity, 300, 2))
 
 
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to_open_batch", [True, False])
+def test_a_record_needs_an_open_transaction(to_open_batch: bool) -> None:
+    transactions = GivenTransactions()
+    accumulator = gated_accumulator(FakeClock(), transactions)
+
+    def send() -> None:
+        if to_open_batch:
+            assert accumulator.append_to_open_batch(TOPIC, 0, 5000, None, b"v", (), None) is not None
+        else:
+            append(accumulator)
+
+    append(accumulator)
+    send()
+    transactions.is_open = False
+    with pytest.raises(TransactionStateError):
+        send()
+    assert [batch.record_count for batch in queued(accumulator)] == [2]
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory - 1000
+
+
+def test_a_transaction_gets_the_partition_of_each_new_batch() -> None:
+    transactions = GivenTransactions()
+    accumulator = gated_accumulator(FakeClock(), transactions)
+    for partition, value in ((1, LARGE), (0, b"v"), (0, b"v"), (1, LARGE)):
+        append(accumulator, partition, value)
+    assert transactions.added == [tp(1), tp(0), tp(1)]
+
+
+def test_the_end_of_a_transaction_makes_everything_ready() -> None:
+    transactions = GivenTransactions()
+    accumulator = gated_accumulator(FakeClock(), transactions)
+    append(accumulator)
+    assert not is_ready(accumulator)
+    transactions.is_completing = True
+    assert is_ready(accumulator)
+
+
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +446,15 @@ def test_timed_out_flush_ends_and_stops_hurrying_batches() -> None:
         accumulator.flush(700, lambda: None)
     assert clock.waits == [700]
     assert not is_ready(accumulator)
+
+
+def test_a_flush_without_time_does_not_wait() -> None:
+    clock = FakeClock()
+    accumulator = make_accumulator(clock)
+    append(accumulator)
+    with pytest.raises(KafkaTimeoutError, match="flush did not complete within 0 ms"):
+        accumulator.flush(0, lambda: None)
+    assert clock.waits == []
 
 
 def test_the_time_of_a_flush_is_that_of_all_batches_together() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_sink.client.metadata.cluster import Cluster
-from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
+from kafka_sink.common.clock import FOREVER_MS, ExponentialBackoff
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
 from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.records.compression import CompressionType
@@ -20,6 +20,7 @@ from tests.fakes.producing import (
     LARGE,
     NODES,
     ONE,
+    TOPIC,
     MadeAccumulator,
     append,
     append_record,
@@ -35,6 +36,7 @@ from tests.fakes.producing import (
     values,
 )
 from tests.support.cases import with_each
+from tests.unit.producer.gated import GivenTransactions, gated_accumulator
 
 # --- ready -----------------------------------------------------------------------------------------------------------
 
@@ -432,8 +434,134 @@ def test_the_backoff_of_a_batch_is_drawn_once() -> None:
     assert batch.retry_backoff_ms == 100
     clock.advance(99)
     assert accumulator.sender_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == 1
+    assert drain(accumulator) == []
     clock.advance(1)
     assert drain(accumulator) == [batch]
+
+
+def test_the_backoff_doubles_from_the_second_retry_on() -> None:
+    clock = FakeClock()
+    accumulator = gated_accumulator(clock, None, ExponentialBackoff(100, 1000, jitter=0))
+    append(accumulator)
+    drawn = []
+    for _ in range(6):
+        (batch,) = drain(accumulator)
+        accumulator.sender_side.reenqueue(batch, clock.now_ms)
+        drawn.append(batch.retry_backoff_ms)
+        clock.advance(batch.retry_backoff_ms)
+    assert drawn == [100, 200, 400, 800, 1000, 1000]
+
+
+def led_by_the_first_node(leader_epoch: int | None) -> Cluster:
+    return Cluster(NODES, [PartitionInfo(TOPIC, 0, NODES[0], leader_epoch)])
+
+
+@pytest.mark.behaviour("Drain", "A retry to a newer leader does not wait for its backoff")
+@with_each(
+    ("sent", "known", "left_ms"),
+    [(5, 6, 0), (5, 5, 100), (5, 4, 100), (None, 6, 100), (5, None, 100), (None, None, 100)],
+)
+def test_a_retry_to_a_newer_leader_does_not_wait(sent: int | None, known: int | None, left_ms: int) -> None:
+    accumulator = make_accumulator(FakeClock(), retry_backoff_ms=100)
+    append(accumulator)
+    (batch,) = drain(accumulator, led_by_the_first_node(sent))
+    assert batch.leader_epoch == sent
+    accumulator.sender_side.reenqueue(batch, accumulator.clock.monotonic_ms())
+    cluster = led_by_the_first_node(known)
+    assert is_ready(accumulator, cluster) == (left_ms == 0)
+    delay_ms = accumulator.sender_side.ready(cluster, accumulator.clock.monotonic_ms()).next_ready_check_delay_ms
+    assert delay_ms == (left_ms or FOREVER_MS)
+    assert drain(accumulator, cluster) == ([] if left_ms else [batch])
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+def test_batches_wait_until_their_transaction_has_them() -> None:
+    transactions = GivenTransactions()
+    accumulator = gated_accumulator(FakeClock(), transactions)
+    for partition in range(3):
+        append(accumulator, partition)
+    transactions.held_back.add(tp(1))
+    cluster = make_cluster([0, 0, 0])
+    assert [batch.topic_partition.partition for batch in drain(accumulator, cluster)] == [0, 2]
+    assert drain(accumulator, cluster) == []
+    transactions.held_back.clear()
+    assert [batch.topic_partition.partition for batch in drain(accumulator, cluster)] == [1]
+
+
+def test_transaction_learns_of_a_batch_that_could_not_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    transactions = GivenTransactions()
+    accumulator = gated_accumulator(FakeClock(), transactions)
+    future = append_record(accumulator)
+    monkeypatch.setattr(queued(accumulator)[0], "close", lambda: 1 / 0)
+    assert drain(accumulator) == []
+    with pytest.raises(KafkaError, match="could not build a batch") as raised:
+        future.result(0)
+    assert transactions.failures == [raised.value]
+
+
+def test_only_batches_that_were_never_sent_are_given_up() -> None:
+    accumulator = make_accumulator(FakeClock(), idempotence=make_idempotence())
+    for _ in range(2):
+        append(accumulator, value=LARGE)
+    (retried,) = drain(accumulator)
+    accumulator.sender_side.reenqueue(retried, 0)
+    never_sent = queued(accumulator)[1]
+    append(accumulator, 1)
+    (in_flight,) = drain(accumulator, make_cluster([None, 0]))
+    append(accumulator, 1)
+    newest = queued(accumulator, 1)[0]
+    reason = KafkaError("given up")
+    assert accumulator.sender_side.abort_undrained(reason) == [never_sent, newest]
+    assert (queued(accumulator), queued(accumulator, 1)) == ([retried], [])
+    assert [batch.is_done for batch in (retried, never_sent, in_flight, newest)] == [False, True, False, True]
+    assert never_sent.result.error is newest.result.error is reason
+    assert accumulator.incomplete.snapshot() == [retried, in_flight]
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory - 2000
+
+
+def test_a_batch_without_a_sequence_in_flight_is_not_given_up() -> None:
+    accumulator = make_accumulator(FakeClock())
+    append(accumulator)
+    (in_flight,) = drain(accumulator)
+    assert accumulator.sender_side.abort_undrained(KafkaError("given up")) == []
+    assert not in_flight.is_done
+
+
+# --- split -----------------------------------------------------------------------------------------------------------
+
+#: The content of a record that takes 132 bytes, so that two and a header take 325: a quarter more than 260.
+OF_132_BYTES = b"x" * 123
+
+
+@with_each(
+    ("most_bytes", "counts"),
+    [(10**6, [4, 4]), (472, [4, 4]), (471, [2] * 4), (260, [2] * 4), (259, [1] * 8), (1, [1] * 8)],
+)
+def test_pieces_are_split_until_they_are_small_enough(most_bytes: int, counts: list[int]) -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=10_000, idempotence=make_idempotence())
+    sent = [b"%d" % number + OF_132_BYTES[1:] for number in range(8)]
+    for value in sent:
+        append(accumulator, value=value)
+    append(accumulator, value=b"y" * 9_000)
+    (batch,) = drain(accumulator)
+    assert batch.size_bytes == HEADER_BYTES + 8 * 132
+    later = queued(accumulator)
+    accumulator.sender_side.split_and_reenqueue(batch, most_bytes)
+    pieces = queued(accumulator)[: -len(later)]
+    assert queued(accumulator) == pieces + later
+    assert [piece.record_count for piece in pieces] == counts
+    assert [piece.base_sequence for piece in pieces] == list(range(0, 8, counts[0]))
+    assert {(piece.attempts, piece.created_ms) for piece in pieces} == {(0, batch.created_ms)}
+    assert accumulator.incomplete.snapshot() == later + pieces
+    used = 10_000 + sum(piece.size_bytes for piece in pieces)
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory - used
+    found: list[bytes | None] = []
+    for piece in pieces:
+        piece.close()
+        found += values(piece)
+    assert found == sent
 
 
 # --- expiry ----------------------------------------------------------------------------------------------------------
@@ -466,3 +594,16 @@ def test_a_batch_lives_to_the_last_moment() -> None:
     assert len(expired) == 1
     assert next_expiry_ms == FOREVER_MS
     assert append(accumulator).new_batch_created
+
+
+def test_no_single_record_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=10_000)
+    for value in (b"1", LARGE, b"2", b"3"):
+        append(accumulator, value=value)
+    (batch,) = drain(accumulator)
+    split = ProducerBatch.split
+    counts: list[int] = []
+    monkeypatch.setattr(ProducerBatch, "split", lambda it: (counts.append(it.record_count), split(it))[1])
+    accumulator.sender_side.split_and_reenqueue(batch, 100)
+    assert [piece.record_count for piece in queued(accumulator)] == [1, 1, 2]
+    assert counts == [4, 3]

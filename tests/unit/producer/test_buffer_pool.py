@@ -65,6 +65,21 @@ def test_a_buffer_of_the_poolable_size_is_reused() -> None:
     first = pool.allocate(100, 0)
     pool.deallocate(first)
     assert pool.allocate(100, 0) is first
+    assert pool.available_memory == 900
+
+
+def test_only_as_many_kept_buffers_are_dropped_as_are_needed() -> None:
+    pool = make_pool(100, 10)
+    kept = [pool.allocate(10, 0) for _ in range(3)]
+    for buffer in kept:
+        pool.deallocate(buffer)
+    assert len(pool.allocate(70, 0)) == 70
+    assert [pool.allocate(10, 0) is buffer for buffer in kept] == [True] * 3
+    for buffer in kept:
+        pool.deallocate(buffer)
+    assert len(pool.allocate(9, 0)) == 9
+    assert [pool.allocate(10, 0) is buffer for buffer in kept[:2]] == [True, True]
+    assert pool.available_memory == 1
 
 
 @pytest.mark.behaviour("BufferPool", "Kept buffers are released before a rest")
@@ -133,6 +148,74 @@ def test_waiting_again_only_gets_the_time_that_is_left() -> None:
     assert waited_ms(pool) == 60
 
 
+def test_a_waiter_has_to_the_last_moment() -> None:
+    clock = FakeClock()
+    pool = make_pool(100, 10, clock)
+    everything = pool.allocate(100, 0)
+
+    def give_back_at_the_end() -> None:
+        clock.advance(50)
+        pool.deallocate(everything)
+
+    clock.actions.append(give_back_at_the_end)
+    assert len(pool.allocate(80, 50)) == 80
+    assert pool.available_memory == 20
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(21, 1)
+    assert clock.waits == [50, 1]
+
+
+def test_a_waiter_drops_only_the_kept_buffers_that_it_needs() -> None:
+    clock = FakeClock()
+    pool = make_pool(80, 10, clock)
+    large, small = pool.allocate(50, 0), [pool.allocate(10, 0) for _ in range(3)]
+
+    def give_back_the_small_ones() -> None:
+        for buffer in small:
+            pool.deallocate(buffer)
+
+    clock.actions.extend([lambda: pool.deallocate(large), give_back_the_small_ones])
+    assert len(pool.allocate(55, 50)) == 55
+    assert [pool.allocate(10, 0) is buffer for buffer in small[:2]] == [True, True]
+    assert pool.available_memory == 5
+
+
+def test_a_wait_that_ends_for_nothing_goes_on() -> None:
+    class Restless(FakeClock):
+        def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+            notified = bool(self.actions)
+            super().wait(condition, timeout_ms if notified else 10)
+            return notified
+
+    clock = Restless()
+    pool = make_pool(100, 10, clock)
+    everything = pool.allocate(100, 0)
+    clock.actions.append(lambda: None)
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(1, 30)
+    assert clock.waits == [30, 10, 10, 10]
+    pool.deallocate(everything)
+    assert pool.available_memory == 100
+
+
+def test_figures_of_waits_and_of_memory() -> None:
+    clock = FakeClock(0)
+    pool = BufferPool(1000, 100, clock, on_wait=lambda: None, samples=2, window_ms=10_000)
+    pool.allocate(300, 0)
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(900, 500)
+    # Two windows of 10 s, of which the first is missing; and a wait of half a second.
+    assert dict(pool.figures(500)) == {
+        "buffer-total-bytes": 1000,
+        "buffer-available-bytes": 700,
+        "buffer-exhausted-rate": 1 / 10,
+        "buffer-exhausted-total": 1,
+        "waiting-threads": 0,
+        "bufferpool-wait-ratio": 0.5 / 10,
+        "bufferpool-wait-time-ns-total": 500_000_000,
+    }
+
+
 @pytest.mark.behaviour("BufferPool", "What a waiter had gathered goes back when its time is up")
 def test_timed_out_waiter_gives_back_what_it_had_gathered() -> None:
     clock = FakeClock()
@@ -198,6 +281,15 @@ def test_memory_a_waiter_leaves_over_wakes_the_next() -> None:
     waiters = [Waiter(pool, 40), Waiter(pool, 40)]
     pool.deallocate(everything)
     assert [len(got) for waiter in waiters if isinstance(got := waiter.join(), bytearray)] == [40, 40]
+
+
+def test_a_last_byte_left_over_wakes_the_next() -> None:
+    pool = BufferPool(100, 10, FakeClock(shared=True), on_wait=lambda: None)
+    everything = pool.allocate(100, 0)
+    waiters = [Waiter(pool, 99), Waiter(pool, 1)]
+    pool.deallocate(everything)
+    assert [len(got) for waiter in waiters if isinstance(got := waiter.join(), bytearray)] == [99, 1]
+    assert pool.available_memory == 0
 
 
 @pytest.mark.behaviour("BufferPool", "Closing wakes every waiter with an error, and refuses new ones")
@@ -284,6 +376,27 @@ def test_exchange_accounts_for_memory_that_replaces_a_buffer() -> None:
     for piece in pieces:
         pool.deallocate(piece)
     assert pool.available_memory == 3000
+
+
+def test_exchange_for_less_wakes_a_waiter() -> None:
+    pool = BufferPool(100, 10, FakeClock(shared=True), on_wait=lambda: None)
+    whole = pool.allocate(100, 0)
+    waiter = Waiter(pool, 1)
+    pool.exchange(whole, [bytearray(60), bytearray(39)])
+    got = waiter.join()
+    assert isinstance(got, bytearray)
+    assert pool.available_memory == 0
+
+
+def test_nothing_is_had_of_memory_that_is_overdrawn() -> None:
+    clock = FakeClock()
+    pool = make_pool(100, 10, clock)
+    piece = bytearray(30)
+    pool.exchange(pool.allocate(100, 0), [piece, bytearray(120)])
+    clock.actions.append(lambda: pool.deallocate(piece))
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(1, 50)
+    assert pool.available_memory == -20
 
 
 def test_exchange_may_overdraw_the_pool_and_is_repaid_first() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafka_sink.common.errors import BufferExhaustedError, KafkaError
+from kafka_sink.common.errors import BufferExhaustedError, KafkaError, TransactionStateError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer.batching import column_append
 from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
@@ -36,6 +36,7 @@ from tests.fakes.producing import (
     queued,
     tp,
 )
+from tests.unit.producer.gated import GivenTransactions, gated_accumulator
 
 #: Rows of which exactly three fit into a batch.
 VALUE = b"x" * 100
@@ -113,6 +114,15 @@ def test_sender_is_woken_only_for_something_new_to_send() -> None:
     assert append_columns(accumulator, [ROW]), "full"
 
 
+def test_with_long_linger_only_a_complete_batch_wakes_the_sender() -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS, linger_ms=50)
+    assert not append_columns(accumulator, [ROW])
+    assert append_columns(accumulator, [Row(b"y" * 220)]), "the batch before it is complete"
+    assert [batch.record_count for batch in queued(accumulator)] == [1, 1]
+    assert not queued(accumulator)[-1].is_full
+    assert append_columns(accumulator, [ROW._replace(partition=1)] * 3), "full at once"
+
+
 def test_a_callback_is_told_once_for_each_batch() -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     seen: list[Delivery] = []
@@ -123,6 +133,13 @@ def test_a_callback_is_told_once_for_each_batch() -> None:
     assert [(told.base_offset, told.count) for told in seen] == [(1, 2), (100, 3)]
 
 
+def test_small_rows_take_more_than_their_content() -> None:
+    size = record_size(0, 0, None, b"")
+    accumulator = make_accumulator(FakeClock(), batch_size=HEADER_BYTES + 60 * size)
+    append_columns(accumulator, [Row(b"")] * 100)
+    assert [batch.record_count for batch in queued(accumulator)] == [60, 40]
+
+
 def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     large = Row(b"y" * 1000)
@@ -131,6 +148,61 @@ def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
     for batch in drain_all(accumulator):
         finish(accumulator, batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
+
+
+def place(batches: list[list[Row]], row: Row, room: int) -> None:
+    """Append *row* to the last of *batches* if that has room for it, else to a new one."""
+    if batches:
+        longer = [*batches[-1], row]
+        sizes = [
+            record_size(number, each.timestamp - longer[0].timestamp, each.key, each.value, each.headers)
+            for number, each in enumerate(longer)
+        ]
+        if sum(sizes) <= room:
+            batches[-1].append(row)
+            return
+    batches.append([row])
+
+
+def random_row(rng: random.Random, has_timestamps: bool) -> Row:
+    size = rng.choice((0, 1, rng.randrange(100), rng.randrange(1000)))
+    key = rng.choice((None, b"", rng.randbytes(rng.randrange(70))))
+    headers = (("name", rng.choice((None, b"value"))),) * rng.choice((0, 0, 2))
+    timestamp = 10**12 + rng.choice((0, rng.randrange(200), rng.randrange(10**9))) if has_timestamps else 0
+    return Row(rng.choice((None, rng.randbytes(size))), key, headers, timestamp, rng.randrange(3))
+
+
+@pytest.mark.parametrize("has_timestamps", [True, False])
+@pytest.mark.parametrize("seed", range(15))
+def test_rows_go_where_one_after_another_would_go(seed: int, has_timestamps: bool) -> None:
+    rng, clock = random.Random(seed), FakeClock()
+    size = HEADER_BYTES + rng.randrange(200, 1500)
+    accumulator = make_accumulator(clock, batch_size=size)
+    expected: dict[int, list[list[Row]]] = {partition: [] for partition in range(3)}
+    told: list[Delivery] = []
+    for _ in range(4):
+        # Many small rows, too: what each of them adds counts for more than its content.
+        rows = [random_row(rng, has_timestamps) for _ in range(rng.randrange(1, 50))]
+        rows += [Row(b"", timestamp=10**12 + number) for number in range(rng.choice((0, 150)))]
+        append_columns(accumulator, rows, has_timestamps=has_timestamps, callback=told.append)
+        for row in rows:
+            stamped = row if has_timestamps else row._replace(timestamp=clock.wall_ms())
+            place(expected[row.partition], stamped, size - HEADER_BYTES)
+        clock.advance(rng.randrange(300))
+    drained = drain_all(accumulator, 3)
+    for partition, batches in expected.items():
+        found = [batch for batch in drained if batch.topic_partition == tp(partition)]
+        views = [read_wire(batch.wire) for batch in found]
+        assert [[record.offset for record in records] for _, records in views] == [[*range(len(b))] for b in batches]
+        assert [[(r.value, r.key, tuple(r.headers), r.timestamp) for r in records] for _, records in views] == [
+            [(row.value, row.key, row.headers, row.timestamp) for row in batch] for batch in batches
+        ]
+        spans = [(view.header.base_timestamp, view.header.max_timestamp) for view, _ in views]
+        assert spans == [(batch[0].timestamp, max(row.timestamp for row in batch)) for batch in batches]
+    for batch in drained:
+        batch.done(0, NO_TIMESTAMP, None)
+    assert min(delivery.count for delivery in told) > 0
+    assert sum(delivery.count for delivery in told) == sum(batch.record_count for batch in drained)
 
 
 # --- others at the same queues ---------------------------------------------------------------------------------------
@@ -190,8 +262,8 @@ def test_rows_are_appended_despite_repeatedly_outdated_plans(after_encoding: lis
     accumulator = make_accumulator(FakeClock(), batch_size=10_000)
     append(accumulator, value=b"first")
     after_encoding.extend([lambda: append(accumulator, value=b"theirs")] * 50)
-    append_columns(accumulator, [Row(b"1"), Row(b"2")])
-    assert len(after_encoding) > 40
+    assert append_columns(accumulator, [Row(b"1"), Row(b"2")]), "a new batch at last"
+    assert len(after_encoding) == 50 - 4
     found = [value for batch in values(queued(accumulator)) for value in batch if value != b"theirs"]
     assert found == [b"first", b"1", b"2"]
 
@@ -331,6 +403,18 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
     assert sorted(map(str, told)) == sorted(str(value) for value in found if value not in others)
 
 
+def test_pieces_of_rows_are_told_by_their_places() -> None:
+    appended = AppendedRows(10)
+    appended.begin(1, None)
+    appended.add(0, 2)
+    appended.begin(5, np.array([3, 0, 2, 1]))
+    appended.add(0, 1)
+    # The second and the fourth of them: rows 5 + 0 and 5 + 1.
+    appended.go_on_with(np.array([1, 3]))
+    appended.add(0, 2)
+    assert np.flatnonzero(appended.is_appended).tolist() == [1, 2, 5, 6, 8]
+
+
 def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[Callable[[], object]]) -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=40_000, memory=70_000)
     append_columns(accumulator, [Row(b"x" * 10_000)])
@@ -361,6 +445,7 @@ def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
     assert clock.waits == [100, 70]
     with pytest.raises(BufferExhaustedError):
         append_columns(accumulator, [ROW], max_block_ms=0)
+    assert clock.waits == [100, 70]
 
 
 def test_while_memory_is_awaited_what_was_appended_can_be_sent() -> None:
@@ -373,6 +458,17 @@ def test_while_memory_is_awaited_what_was_appended_can_be_sent() -> None:
     with pytest.raises(BufferExhaustedError):
         append_columns(accumulator, [ROW] * 4)
     assert seen == [True]
+
+
+def test_rows_need_an_open_transaction() -> None:
+    transactions = GivenTransactions()
+    accumulator = gated_accumulator(FakeClock(), transactions)
+    append_columns(accumulator, [ROW, ROW, Row(b"1", partition=1)])
+    assert transactions.added == [tp(0), tp(1)]
+    transactions.is_open = False
+    with pytest.raises(TransactionStateError):
+        append_columns(accumulator, [ROW])
+    assert [batch.record_count for batch in queued(accumulator)] == [2]
 
 
 def test_a_closed_accumulator_takes_no_rows() -> None:
