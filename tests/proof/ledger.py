@@ -1,17 +1,21 @@
 """The records of the parts, a line each, and what they still say of the sources.
 
 A record is of the trees of one commit: its part is proven as long as none of the files that it depends on is another
-one, whatever else was committed. Git tells that by the hashes that it has of all files.
+one, whatever else was committed. Git tells that by the hashes that it has of all files. Docstrings do not run: a file
+of Python in which only they have changed is the same one, but for parts that judge them.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -64,24 +68,34 @@ class Sources:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._files = [
-            (line.partition("\t")[2], line)
+        self._files = {
+            name: line
             for line in self._git("ls-tree", "-r", "HEAD").splitlines()
-            if not line.partition("\t")[2].startswith(WRITTEN)
-        ]
+            if not (name := line.partition("\t")[2]).startswith(WRITTEN)
+        }
 
     @property
     def commit(self) -> str:
         return self._git("rev-parse", "--short=12", "HEAD").strip()
 
-    def tree_of(self, paths: Sequence[str]) -> str:
-        """The hash of all files that are, or are below, *paths*.
+    @cached_property
+    def _without_docstrings(self) -> dict[str, str]:
+        """The same lines, of files of Python with the hash of the rest of the file."""
+        names = [name for name in self._files if name.endswith(".py")]
+        contents = self._contents([self._files[name].split()[2] for name in names])
+        return self._files | {
+            name: f"{name} {hashlib.sha256(without_docstrings(text).encode()).hexdigest()}"
+            for name, text in zip(names, contents, strict=True)
+        }
+
+    def tree_of(self, part: Part) -> str:
+        """The hash of all files that are, or are below, the paths of *part*.
 
         :raises ValueError: if there is nothing at one of them.
         """
-        digest = hashlib.sha256()
-        for path in paths:
-            lines = [line for name, line in self._files if name == path or name.startswith(f"{path}/")]
+        digest, files = hashlib.sha256(), self._files if part.judges_prose else self._without_docstrings
+        for path in part.paths:
+            lines = [line for name, line in files.items() if name == path or name.startswith(f"{path}/")]
             if not lines:
                 raise ValueError(
                     f"{path} has no file in commit {self.commit}: correct the paths in tests/proof/parts.py"
@@ -94,9 +108,30 @@ class Sources:
         status = self._git("status", "--porcelain", "--untracked-files=all", "--no-renames")
         return [name for name in (line[3:].strip('"') for line in status.splitlines()) if not name.startswith(WRITTEN)]
 
+    def _contents(self, blobs: Sequence[str]) -> Iterator[str]:
+        command = ["git", "cat-file", "--batch"]
+        asked = "".join(f"{blob}\n" for blob in blobs).encode()
+        told = BytesIO(subprocess.run(command, cwd=self._root, check=True, capture_output=True, input=asked).stdout)
+        for _ in blobs:
+            # The hash, the type and the size; a line feed ends the content.
+            size = int(told.readline().split()[2])
+            yield told.read(size + 1)[:-1].decode()
+
     def _git(self, *arguments: str) -> str:
         command = ["git", "-c", "core.quotePath=off", *arguments]
         return subprocess.run(command, cwd=self._root, check=True, capture_output=True, text=True).stdout
+
+
+def without_docstrings(source: str) -> str:
+    """*source*, of Python, without the lines of its docstrings."""
+    lines = source.splitlines()
+    of_code = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, of_code) and ast.get_docstring(node)]
+    for text in sorted((node.body[0] for node in nodes), key=lambda text: -text.lineno):
+        # One on the line of its function stays, with the function.
+        if not lines[text.lineno - 1][: text.col_offset].strip():
+            del lines[text.lineno - 1 : text.end_lineno]
+    return "\n".join(lines)
 
 
 class Ledger:
@@ -129,7 +164,7 @@ class Ledger:
         record = self.get(part)
         if record is None:
             return Standing.UNPROVEN
-        if record.trees != sources.tree_of(part.paths) or record.command != " ".join(part.command):
+        if record.trees != sources.tree_of(part) or record.command != " ".join(part.command):
             return Standing.STALE
         if record.outcome == "failed" or not all(record.failed_once.values()):
             return Standing.RED

@@ -76,6 +76,11 @@ class Part:
     def name(self) -> str:
         return f"{self.group}-{self.case}" if self.case else self.group
 
+    @property
+    def judges_prose(self) -> bool:
+        """Whether docstrings are judged, too: with the pages, or by all tests."""
+        return not {"docs", "tests"}.isdisjoint(self.paths)
+
 
 def _packages(*wanted: str) -> tuple[str, ...]:
     """The folders of wings and of packages by their names."""

@@ -35,11 +35,11 @@ def run(part: Part, root: Path, sources: Sources) -> Record | None:
     """Run *part*; what it prints goes to ``.work/proof/NAME.log``. None if the sources changed meanwhile."""
     log, kept = root / ".work" / "proof" / f"{part.name}.log", root / ".work" / "failed_once.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
-    trees, once_before, begun = sources.tree_of(part.paths), _lines(kept), time.monotonic()
+    trees, once_before, begun = sources.tree_of(part), _lines(kept), time.monotonic()
     code = _ended(part, root, log)
     seconds = round(time.monotonic() - begun)
     after = Sources(root)
-    if after.changed() or after.tree_of(part.paths) != trees:
+    if after.changed() or after.tree_of(part) != trees:
         return None
     printed = log.read_text(encoding="utf-8", errors="replace")
     outcome, reason = "passed" if code == 0 else "failed", ""

@@ -123,6 +123,19 @@ def test_a_test_that_failed_once_needs_a_cause(root: Path, commit: Commit) -> No
     assert main(["t-once"], [once], root) == 0
 
 
+def test_docstrings_are_judged_only_by_parts_of_prose(root: Path, commit: Commit) -> None:
+    code, prose = part("code", ("a",)), part("prose", ("a", "docs"))
+    source = '"""First."""\n\nX = """\n\na"""\n\n\nclass C:\n    """One\n    more."""\n\n    def f(self): "Short."\n'
+    commit("docs/page.md", "prose")
+    commit("a/code.py", source)
+    assert main(["t-*"], [code, prose], root) == 0
+    commit("a/code.py", source.replace("First", "Another").replace("\n    more", ""))
+    assert standings(root, code, prose) == [Standing.PROVEN, Standing.STALE]
+    for other in ("X = 2", "X = 3", source.replace("\n\na", "\na"), source.replace("Short", "Long")):
+        commit("a/code.py", other)
+        assert standings(root, code) == [Standing.STALE]
+
+
 def test_a_record_is_of_one_commit(root: Path, commit: Commit, capsys: pytest.CaptureFixture[str]) -> None:
     changes = part("changes", ("a",), "echo 3 >b/new")
     assert main(["t-changes"], [changes], root) == 2
@@ -131,7 +144,7 @@ def test_a_record_is_of_one_commit(root: Path, commit: Commit, capsys: pytest.Ca
     assert standings(root, A, changes) == [Standing.UNPROVEN] * 2
     with pytest.raises(ValueError, match="c has no file in commit"):
         main(["--list"], [part("typo", ("c",)), A], root)
-        Sources(root).tree_of(("c",))
+        Sources(root).tree_of(part("typo", ("c",)))
 
 
 def test_a_record_has_counts_and_versions(root: Path, commit: Commit) -> None:

@@ -133,7 +133,7 @@ class Descriptors:
 
 
 #: Of a file that is read as a whole: an index of a segment of 1 GiB has 3 MiB.
-_MOST_SMALL_BYTES: Final = 256 << 20
+MOST_SMALL_BYTES: Final = 256 << 20
 # Linux's limit on the number of buffers of one writev.
 _IOV_MAX: Final = 1024
 # macOS has no fdatasync.
@@ -205,8 +205,8 @@ def flush_directory(path: Path) -> None:
 
 
 def _check_small(path: Path, size: int) -> None:
-    if size > _MOST_SMALL_BYTES:
-        text = f"{path} has {size} bytes, expected {_MOST_SMALL_BYTES} at most: remove it, or restore it from a copy"
+    if size > MOST_SMALL_BYTES:
+        text = f"{path} has {size} bytes, expected {MOST_SMALL_BYTES} at most: remove it, or restore it from a copy"
         raise OSError(errno.EFBIG, text)
 
 

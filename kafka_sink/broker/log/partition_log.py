@@ -386,26 +386,21 @@ class PartitionLog:
                     return
                 segment = self._segments.unsealed[0]
             # Without the lock: a flush may take seconds, and rolled segments are not appended to.
-            flushed = self._flush_if_there(segment)
+            self._flush_if_there(segment)
             with self._lock:
                 # The segment may be deleted, and its directory hold another topic's log by now: write no index.
-                if flushed and self._failure is None and segment in self._segments.unsealed:
+                if self._failure is None and segment in self._segments.unsealed:
                     segment.seal()
                     self._segments.unsealed.remove(segment)
 
-    def _flush_if_there(self, segment: Segment) -> bool:
-        """Flush without the lock; False if the segment was closed in the meantime.
-
-        :raises OSError: if the flush failed.
-        """
+    def _flush_if_there(self, segment: Segment) -> None:
+        """Flush without the lock. :raises OSError: if that failed, unless the segment was closed in the meantime."""
         try:
             segment.file.flush()
         except OSError:
             with self._lock:
                 if self._failure is None and segment in self._segments:
                     raise
-            return False
-        return True
 
     def flush_if_older(self, monotonic_ms: int) -> None:
         """Flush data that is older than ``flush.ms``, counted from the first call that found it unflushed.

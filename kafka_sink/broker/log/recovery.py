@@ -165,10 +165,8 @@ def _has_marker(segments: list[Segment], aborted: AbortedRange) -> bool:
 def _marker_at(segment: Segment, position: int, header: BatchHeader) -> EndTransactionMarker | None:
     batch = segment.read_batch(position, header)
     if not verify_crc(memoryview(batch)):
-        where = f"{segment.path} is damaged at byte {position}"
-        raise CorruptRecordError(
-            f"{where}: the control batch at offset {header.base_offset} does not match its checksum"
-        )
+        damage = f"the control batch at offset {header.base_offset} does not match its checksum"
+        raise CorruptRecordError(f"{segment.path} is damaged at byte {position}: {damage}")
     return read_marker(batch)
 
 

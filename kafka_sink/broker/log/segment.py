@@ -18,7 +18,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -414,15 +414,22 @@ class Segment:
     def max_timestamp_record(self, min_offset: int) -> TimestampOffset | None:
         """The first record from *min_offset* on with the largest timestamp of those."""
         start = max(min_offset, self.base_offset)
-        record = None
-        if self._max_timestamp_offset >= start:
-            record = self.offset_for_timestamp(self.max_timestamp, start)
+        has_newest = self._max_timestamp_offset >= start
+        record = self.offset_for_timestamp(self.max_timestamp, start) if has_newest else None
         if record is None:
             # The record with it was deleted (DeleteRecords, or a compaction), so only the rest counts.
-            rest = self.walk(self.position_of(start))
-            newest = max((header.max_timestamp for _, header in rest if header.record_count), default=NO_TIMESTAMP)
+            rest = [batch for batch in self.walk(self.position_of(start)) if batch[1].record_count]
+            newest = max((self._newest_in_batch(*batch, start) for batch in rest), default=NO_TIMESTAMP)
             record = self.offset_for_timestamp(newest, start)
         return record
+
+    def _newest_in_batch(self, position: int, header: BatchHeader, min_offset: int) -> int:
+        """The largest timestamp of a batch's records from *min_offset* on, of the first million that it has."""
+        first = min_offset - header.base_offset
+        if first <= 0:
+            return header.max_timestamp
+        records = islice(self._times_in_batch(position, header, first), SEARCHED_RECORDS)
+        return max((timestamp for delta, timestamp in records if delta >= first), default=NO_TIMESTAMP)
 
     def _first_in_batch(
         self, position: int, header: BatchHeader, timestamp: int, min_offset: int
@@ -430,21 +437,26 @@ class Segment:
         """The first record of a batch whose header has a later timestamp. A batch that has none although its header
         says so, and one in which a million records are older, is answered with the offset so far: readers may begin
         too early, never too late."""
+        first = max(min_offset - header.base_offset, 0)
+        for compared, (delta, found) in enumerate(self._times_in_batch(position, header, first)):
+            if compared == SEARCHED_RECORDS or (delta >= first and found >= timestamp):
+                return TimestampOffset(max(found, timestamp), header.base_offset + max(delta, first))
+        return None if first else TimestampOffset(header.max_timestamp, header.base_offset)
+
+    def _times_in_batch(self, position: int, header: BatchHeader, first: int) -> Iterator[tuple[int, int]]:
+        """(offset delta, timestamp) of a batch's records; without those before the delta *first*, if it has no gaps."""
         data = memoryview(self.read_batch(position, header))
         if not verify_crc(data):
             raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
-        first, is_stamped = max(min_offset - header.base_offset, 0), header.is_log_append_time
+        is_stamped, count = header.is_log_append_time, header.record_count
         # After a compaction, the number of a record does not say its offset.
-        has_gaps = header.record_count != header.last_offset_delta + 1
+        has_gaps = count != header.last_offset_delta + 1
         if is_stamped and not has_gaps:
-            return TimestampOffset(header.max_timestamp, header.base_offset + first)
+            yield from ((delta, header.max_timestamp) for delta in range(first, count))
+            return
         pieces = decompressed(header.compression, data[HEADER_BYTES:], MAX_DECOMPRESSED_BYTES)
-        wanted = timestamp - header.base_timestamp
         skipped = 0 if has_gaps else first
-        for index, (plain, start, _) in enumerate(record_spans(pieces, header.record_count, skipped), skipped):
+        for index, (plain, start, _) in enumerate(record_spans(pieces, count, skipped), skipped):
             timestamp_delta, at = read_varlong(plain, start + 1)
             delta = read_varint(plain, at)[0] if has_gaps else index
-            if delta >= first and (is_stamped or timestamp_delta >= wanted or index - skipped == SEARCHED_RECORDS):
-                shown = header.max_timestamp if is_stamped else header.base_timestamp + max(timestamp_delta, wanted)
-                return TimestampOffset(shown, header.base_offset + delta)
-        return None if first else TimestampOffset(header.max_timestamp, header.base_offset)
+            yield delta, header.max_timestamp if is_stamped else header.base_timestamp + timestamp_delta

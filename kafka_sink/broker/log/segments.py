@@ -104,22 +104,18 @@ class Segments:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """See :meth:`PartitionLog.offset_for_timestamp`. :raises CorruptRecordError: if a batch is damaged."""
-        for segment in self._segments:
-            record = segment.offset_for_timestamp(timestamp, self.start_offset)
-            if record is not None:
-                return record
-        return None
+        found = (segment.offset_for_timestamp(timestamp, self.start_offset) for segment in self._segments)
+        return next(filter(None, found), None)
 
     def max_timestamp_record(self) -> TimestampOffset | None:
         """See :meth:`PartitionLog.max_timestamp_record`. :raises CorruptRecordError: if a batch is damaged."""
-        newest: TimestampOffset | None = None
+        newest = None
         for segment in sorted(self._segments, key=lambda segment: -segment.max_timestamp):
             # A segment may have lost the record with its largest timestamp to a compaction.
-            if newest is not None and segment.max_timestamp <= newest.timestamp:
+            if newest is not None and segment.max_timestamp < newest.timestamp:
                 break
-            record = segment.max_timestamp_record(self.start_offset)
-            if record is not None and (newest is None or record.timestamp > newest.timestamp):
-                newest = record
+            found = filter(None, (newest, segment.max_timestamp_record(self.start_offset)))
+            newest = max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
         return newest
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
@@ -137,9 +133,8 @@ class Segments:
         left = self.size
         for count, segment in enumerate(self._segments[:-1]):
             too_large = retention_bytes >= 0 and left - segment.size >= retention_bytes
-            dated = segment.max_timestamp != NO_TIMESTAMP
-            too_old = retention_ms >= 0 and dated and wall_ms - segment.max_timestamp > retention_ms
-            if not (too_large or too_old):
+            too_old = 0 <= retention_ms < wall_ms - segment.max_timestamp
+            if not (too_large or (too_old and segment.max_timestamp != NO_TIMESTAMP)):
                 return count
             left -= segment.size
         return len(self._segments) - 1
@@ -171,7 +166,7 @@ class Segments:
     def follow_each_other(self, segments: Sequence[Segment]) -> bool:
         """Whether all of *segments* are still here, in this order."""
         first = self._index_of(segments[0].base_offset)
-        return first >= 0 and self._segments[first : first + len(segments)] == list(segments)
+        return self._segments[first : first + len(segments)] == list(segments)
 
     def replace(self, segments: Sequence[Segment], cleaned: Segment) -> None:
         """Put *cleaned*, which has all their offsets, in the place of *segments*; the files of all but the first are

@@ -101,7 +101,7 @@ def run_until_stopped(query: StreamingQuery) -> None:
 
     The next start repeats a batch that began at the moment of the stop, the current batch after a second signal, and a
     batch that failed because the signal also ended a program that Hadoop had just started, for example when the signal
-    was sent to a whole process group: its rows are written once with exactly-once, and may be there twice without.
+    was sent to a whole process group. With exactly-once this repeats no row; with at-least-once it may duplicate some.
 
     :raises KafkaError: if *query* has the continuous trigger, which loses every row; the query is stopped.
     :raises StreamingQueryException: if *query* failed.

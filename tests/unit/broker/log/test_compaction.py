@@ -11,13 +11,14 @@ import pytest
 
 from kafka_sink.broker.log.cleaner import compact
 from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.log.producer_state import AbortedRange
 from kafka_sink.broker.log.segment import LOG_SUFFIX, segment_path
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import CorruptRecordError
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import NO_TIMESTAMP, TopicPartition
 from kafka_sink.records.batch import parse_header
 from kafka_sink.records.compression import CompressionType
-from kafka_sink.records.reader import read_batches
+from kafka_sink.records.reader import RecordBatchView, read_batches
 from tests.fakes.clock import FakeClock
 from tests.fakes.compacted_log import CONFIG, DIRECTORY, HOUR_MS, CompactedLog
 from tests.fakes.memory_filesystem import MemoryFileSystem
@@ -46,6 +47,16 @@ def kept(world: CompactedLog) -> list[int]:
 def headers(world: CompactedLog) -> list[tuple[int, int, int]]:
     """First and last offset of each batch, and the number of its records."""
     return [(b.base_offset, b.last_offset, b.header.record_count) for b in world.read().batches]
+
+
+def compacted(world: CompactedLog) -> list[int]:
+    """Up to where the log is compacted, as its directory says."""
+    return [int(path.stem) for path in world.disk.files if path.suffix == ".compacted"]
+
+
+def stored(world: CompactedLog, base: int = 0) -> list[RecordBatchView]:
+    """The batches of a segment as they are on disk, gaps and all."""
+    return list(read_batches(world.disk.read_file(segment_path(DIRECTORY, base, LOG_SUFFIX)) or b""))
 
 
 @pytest.mark.behaviour("Compaction", "The active segment and open transactions are left alone")
@@ -246,8 +257,7 @@ def test_compacted_segments_are_put_together() -> None:
     world.log.reconfigure(replace(world.config, segment_bytes=5000))
     assert world.compact()
     assert headers(world) == [(10, 10, 1), (15, 15, 1), (16, 16, 1)]
-    stored = read_batches(world.disk.read_file(segment_path(DIRECTORY, 0, LOG_SUFFIX)) or b"")
-    assert [(each.base_offset, each.last_offset) for each in stored] == [(0, 9), (10, 10), (11, 14), (15, 15)]
+    assert [(each.base_offset, each.last_offset) for each in stored(world)] == [(0, 9), (10, 10), (11, 14), (15, 15)]
     assert len(world.disk.files) < files - 10
     # From within a gap, a reader comes to the next record.
     for offset in range(10):
@@ -388,3 +398,228 @@ def test_the_thread_compacts_and_ends() -> None:
     logs.stop_housekeeping()
     assert log.size < size
     assert set(clock.waits) == {4000}
+
+
+def cut(world: CompactedLog, *bases: int) -> None:
+    """The bytes of these segments are lost."""
+    for base in bases:
+        world.disk.files[segment_path(DIRECTORY, base, LOG_SUFFIX)].data.clear()
+    world.reopen()
+
+
+def test_what_is_compacted_is_known_when_opened_again() -> None:
+    world = made(min_dirty_ratio=0)
+    wide(world, b"a", b"b", b"c")
+    assert world.compact() and compacted(world) == [2]
+    world.reopen()
+    assert not world.compact()
+    # All that is left is compacted.
+    cut(world, 2)
+    assert world.log.end_offset == 2 and not world.compact()
+    # Other records take the place of a compacted one.
+    cut(world, 1)
+    wide(world, b"b", b"a")
+    assert world.log.end_offset == 3 and world.compact()
+    assert (compacted(world), kept(world)) == ([2], [0, 1, 2])
+
+
+def test_segments_that_were_put_together_are_gone_for_good() -> None:
+    world = made(min_dirty_ratio=0)
+    wide(world, b"a", b"b", b"c", b"a", b"d")
+    world.log.reconfigure(replace(world.config, segment_bytes=5000))
+    before = dict(world.disk.files)
+    assert world.compact()
+    after = {path.name: bytes(file.data) for path, file in world.disk.files.items() if path.suffix == LOG_SUFFIX}
+    # It was killed before the files were removed.
+    world.disk.files = before | world.disk.files
+    world.reopen()
+    assert world.log.truncated_bytes == 0
+    found = {path.name: bytes(file.data) for path, file in world.disk.files.items() if path.suffix == LOG_SUFFIX}
+    assert found == after and sorted(after) == [f"{base:020d}.log" for base in (0, 4)]
+    assert kept(world) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("map_bytes", [599, 600])
+def test_memory_has_room_for_a_key_in_200_bytes(map_bytes: int) -> None:
+    world = made(map_bytes=map_bytes)
+    world.write(*((b"%d" % number, b"x" * 50) for number in range(3)))
+    wide(world, b"a", b"b")
+    if map_bytes < 600:
+        with pytest.raises(OSError, match="more keys than"):
+            world.compact()
+        assert compacted(world) == [0]
+    else:
+        assert world.compact() and compacted(world) == [3]
+
+
+def test_a_compaction_goes_on_where_memory_ended() -> None:
+    rules = replace(RULES, map_bytes=600, min_dirty_ratio=0)
+    world = CompactedLog(1, replace(CONFIG, segment_bytes=600, compaction=rules))
+    for keys in (b"abc", b"def", b"dxy", b"azy"):
+        # One of them has no value, twice.
+        world.write(*((bytes([key]), None if key in b"d" else b"x") for key in keys))
+    wide(world, b"1", b"2", b"3", b"4", b"5")
+    untouched = [bytes(batch.data) for batch in stored(world)]
+    ends = []
+    while world.compact():
+        ends += compacted(world)
+        world.check()
+        if len(ends) == 1:
+            # All three keys of the first batch are known, and the others are as they were: no tombstone is dated.
+            assert [bytes(batch.data) for batch in stored(world)] == untouched
+        if ends == [3, 6]:
+            horizons = [batch.header.delete_horizon_ms for batch in stored(world)[:4]]
+            assert horizons == [None, world.now_ms + HOUR_MS, None, None]
+    assert ends[:4] == [3, 6, 9, 12]
+    assert kept(world)[:9] == [1, 2, 4, 5, 6, 7, 9, 10, 11]
+
+
+def test_an_empty_transaction_leaves_a_marker_for_its_time() -> None:
+    for commit in (True, False):
+        world = made(min_dirty_ratio=0)
+        # Batches outside of transactions are none of it.
+        world.write((b"p", b"x" * 100), producer=2)
+        world.end(2, commit=commit)
+        world.write((b"q", b"x" * 100), producer=2, in_transaction=True)
+        world.end(2, commit=True)
+        world.end(2, commit=commit)
+        world.write((b"r", b"x" * 100), producer=2)
+        wide(world, b"a")
+        assert world.compact()
+        # A marker behind records that are there has no time.
+        markers = {
+            batch.base_offset: batch.header.delete_horizon_ms for batch in world.read().batches if batch.is_control
+        }
+        assert markers == {1: world.now_ms + HOUR_MS, 3: None, 4: world.now_ms + HOUR_MS}
+        world.sleep(HOUR_MS)
+        wide(world, b"b")
+        assert world.compact()
+        assert [batch.base_offset for batch in world.read().batches] == [0, 2, 3, 5, 6, 7]
+        world.check()
+
+
+def test_an_aborted_transaction_is_known_while_its_marker_is() -> None:
+    world = made(min_dirty_ratio=0)
+    world.write((b"a", b"x" * 100), producer=2, in_transaction=True)
+    world.end(2, commit=False)
+    world.write((b"b", b"x" * 100), producer=2)
+    known = []
+    for key in (b"c", b"d"):
+        wide(world, key)
+        assert world.compact()
+        known.append(world.log.read(0, 500, whole_first_batch=True, committed=True).aborted)
+    # In the second one only the marker is found, and no other one could be taken for it.
+    assert known == [(AbortedRange(2, 0, 1),), ()]
+    assert world.read().batches[0].is_control
+    # Only a snapshot has it, which was stored before.
+    world.reopen()
+    assert world.log.read(0, 500, whole_first_batch=True, committed=True).aborted == known[0]
+
+
+def test_records_of_aborted_transactions_replace_none() -> None:
+    world = made(min_dirty_ratio=0)
+    wide(world, b"a", b"b")
+    world.write((b"a", b"aborted" * 20), producer=2, in_transaction=True)
+    world.end(2, commit=False)
+    world.write((b"b", b"committed" * 20), producer=2, in_transaction=True)
+    world.end(2, commit=True)
+    wide(world, b"c")
+    assert world.compact()
+    assert kept(world) == [0, 4, 6]
+    world.check()
+    # It stays as the one that tells the state of its producer, and has no records.
+    world.write((b"d", b"aborted" * 20), producer=3, in_transaction=True)
+    world.end(3, commit=False)
+    wide(world, b"e")
+    assert world.compact()
+    assert headers(world)[-3:] == [(7, 7, 0), (8, 8, 1), (9, 9, 1)]
+    world.check()
+    world.check_producers()
+
+
+def test_control_records_of_other_types_stay() -> None:
+    world = made(min_dirty_ratio=0, delete_retention_ms=0)
+    # Type 2 is a change of the leader; two have the same key.
+    for _ in range(2):
+        batch = memoryview(make_batch([b"v" * 100], keys=[bytes((0, 0, 0, 2))], is_control=True))
+        world.log.append(batch, parse_header(batch), 0, world.now_ms)
+    before = [bytes(stored(world, base)[0].data) for base in (0, 1)]
+    for key in (b"a", b"b", b"c"):
+        wide(world, key)
+        assert world.compact()
+    assert [bytes(stored(world, base)[0].data) for base in (0, 1)] == before
+
+
+def test_what_was_deleted_meanwhile_was_not_compacted() -> None:
+    world = made()
+    wide(world, *[b"a"] * 6)
+    calls: list[None] = []
+
+    def delete() -> None:
+        calls.append(None)
+        # When the keys are known and the last batch of the first segment is read.
+        if len(calls) == 6:
+            world.log.delete_records_before(3)
+
+    assert not world.compact(delete)
+    assert len(calls) == 6
+    assert compacted(world) == [0]
+    assert not [path for path in world.disk.files if path.suffix == ".cleaned"]
+    assert kept(world) == [3, 4, 5]
+
+
+def test_a_gap_has_a_time_only_where_no_record_is() -> None:
+    world = made()
+    began_ms = world.now_ms
+    for key in (b"a", b"b", b"b", b"c", b"c", b"b", b"d"):
+        wide(world, key)
+        world.sleep(HOUR_MS // 10)
+    # Each of these has the next two segments: 0 and 1, 2 and 3, 4 and 5.
+    world.log.reconfigure(
+        replace(world.config, segment_bytes=2 * max(len(stored(world, base)[0].data) for base in range(7)))
+    )
+    assert world.compact()
+    times = [
+        (each.base_offset, each.last_offset, each.header.max_timestamp)
+        for base in (0, 2, 4)
+        for each in stored(world, base)
+    ]
+    hour = [began_ms + number * HOUR_MS // 10 for number in range(7)]
+    assert times == [
+        (0, 0, hour[0]),
+        (1, 1, NO_TIMESTAMP),
+        (2, 3, hour[3]),
+        (4, 4, hour[4]),
+        (5, 5, hour[5]),
+    ]
+
+
+@with_each("seed", range(2))
+def test_readers_see_what_they_may_whenever_it_is_compacted(seed: int) -> None:
+    world = CompactedLog(seed, replace(CONFIG, compaction=replace(RULES, min_dirty_ratio=0, map_bytes=1400)))
+    for number in range(60):
+        world.write_at_random()
+        world.sleep(HOUR_MS // 20)
+        if number % 10 == 9:
+            world.compact()
+            world.check()
+            world.check_producers()
+        if number % 20 == 19:
+            world.reopen()
+            world.check()
+    for producer in (2, 3):
+        world.end(producer, commit=False)
+    wide(world, *(b"%d" % number for number in range(10)))
+    while world.compact():
+        world.check()
+    world.check_compacted()
+
+
+def test_records_without_a_key_go() -> None:
+    world = made(min_dirty_ratio=0)
+    world.write((b"a", b"x" * 100), (None, b"y"), (b"b", b"z"))
+    world.write((None, b"x" * 100))
+    wide(world, b"c")
+    assert world.compact()
+    assert (headers(world)[0], kept(world)) == ((0, 2, 2), [0, 2, 4])
+    world.check()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
+from kafka_sink.broker.log.filesystem import Descriptors, FileSystem, OsFileSystem, flush_directory
 from tests.fakes.memory_filesystem import MemoryFileSystem
 
 
@@ -57,6 +58,17 @@ def test_a_file_that_is_being_flushed_is_closed_afterwards(tmp_path: Path, monke
     file.flush()
     with pytest.raises(OSError, match="is closed"):
         file.flush()
+
+
+def test_a_file_is_closed_after_its_last_user(tmp_path: Path) -> None:
+    file = Descriptors(2).create(tmp_path / "f")
+    with file as fd:
+        with file as again:
+            file.close()
+            assert again == fd
+        os.fstat(fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
 
 
 @pytest.mark.behaviour("Log", "Data that is removed with its cluster does not wait for the disk")
@@ -165,3 +177,134 @@ def test_a_small_file_is_not_large(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="expected 268435456 at most"):
         OsFileSystem().replace_file(path, bytes((256 << 20) + 1))
     assert path.stat().st_size == 1 << 40
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What is flushed, in order: a path of a directory, or a descriptor of a file."""
+    found: list[object] = []
+    monkeypatch.setattr("kafka_sink.broker.log.filesystem.flush_to_disk", found.append)
+    monkeypatch.setattr("kafka_sink.broker.log.filesystem.flush_directory", found.append)
+    return found
+
+
+def directories(flushed: list[object]) -> list[Path]:
+    return [each for each in flushed if isinstance(each, Path)]
+
+
+def test_names_are_flushed_once_with_the_first_bytes(tmp_path: Path, flushed: list[object]) -> None:
+    place = tmp_path / "t-0"
+    place.mkdir()
+    filesystem = OsFileSystem()
+    file = filesystem.open(place / "f")
+    file.append([b"a"])
+    for number in (3, 4, 5):
+        file.flush()
+        assert (len(flushed), directories(flushed)) == (number, [place, tmp_path])
+    file.close()
+    # With a byte in it, it was there before.
+    again = filesystem.open(place / "f")
+    again.flush()
+    assert len(flushed) == 6
+    again.close()
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_a_new_name_is_flushed_with_its_directory(tmp_path: Path, flushed: list[object], flushes: bool) -> None:
+    file = OsFileSystem(flushes=flushes).open(tmp_path / "f")
+    file.move_to(tmp_path / "g")
+    assert flushed == ([tmp_path] if flushes else [])
+    file.close()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 100])
+def test_what_a_write_leaves_is_written_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    def write_some(fd: int, buffers: list[memoryview]) -> int:
+        return os.write(fd, b"".join(buffers)[:most])
+
+    monkeypatch.setattr(os, "writev", write_some)
+    file = OsFileSystem().open(tmp_path / "f")
+    file.append([b"ab", b"", b"cde", b"f", memoryview(b"ghijk")])
+    file.append([b"l"])
+    assert (file.size, file.read(0, 100)) == (12, b"abcdefghijkl")
+    file.close()
+
+
+def test_a_log_file_may_have_any_descriptor(tmp_path: Path) -> None:
+    gc.collect()
+    before = open_descriptors()
+    standard_input = os.dup(0)
+    os.close(0)
+    try:
+        file = OsFileSystem(open_files=2).open(tmp_path / "f")
+        os.fstat(0)
+        file.append([b"ab"])
+        file.append([b"cd"])
+        assert file.read(0, 10) == b"abcd"
+        assert open_descriptors() == before + 1
+        file.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(0)
+    finally:
+        os.dup2(standard_input, 0)
+        os.close(standard_input)
+    assert open_descriptors() == before
+
+
+def test_a_fork_has_no_log_files(tmp_path: Path) -> None:
+    gc.collect()
+    filesystem = OsFileSystem()
+    file = filesystem.open(tmp_path / "f")
+    file.append([b"ab"])
+    before = open_descriptors()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 2 + (open_descriptors() == before - 1)
+            file.read(0, 1)
+        except OSError as error:
+            code += 10 * (str(error) == f"[Errno 9] {tmp_path / 'f'} is closed")
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 13
+    assert file.read(0, 10) == b"ab"
+    file.close()
+
+
+def test_a_directory_with_a_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "file").touch()
+    makes: list[Callable[[Path], object]] = [
+        lambda path: path.symlink_to(tmp_path / "file"),
+        lambda path: path.symlink_to(tmp_path / "files"),
+        lambda path: path.symlink_to(tmp_path / "nowhere"),
+        os.mkfifo,
+    ]
+    for number, make in enumerate(makes):
+        place = tmp_path / str(number)
+        (place / "directory").mkdir(parents=True)
+        (place / "file").touch()
+        assert OsFileSystem().list_directory(place) == ["directory", "file"]
+        make(place / "other")
+        with pytest.raises(OSError, match=f"{number}/other is a {'pipe' if number == 3 else 'link'}"):
+            OsFileSystem().list_directory(place)
+
+
+def test_the_largest_small_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_sink.broker.log.filesystem.MOST_SMALL_BYTES", 5)
+    filesystem = OsFileSystem()
+    filesystem.replace_file(tmp_path / "f", b"12345")
+    assert filesystem.read_file(tmp_path / "f") == b"12345"
+    with pytest.raises(OSError, match="has 6 bytes, expected 5 at most"):
+        filesystem.replace_file(tmp_path / "f", b"123456")
+    (tmp_path / "f").write_bytes(b"123456")
+    with pytest.raises(OSError, match="has 6 bytes, expected 5 at most"):
+        filesystem.read_file(tmp_path / "f")
+
+
+def test_names_are_flushed_of_directories_alone(tmp_path: Path) -> None:
+    flush_directory(tmp_path)
+    (tmp_path / "f").touch()
+    with pytest.raises(NotADirectoryError):
+        flush_directory(tmp_path / "f")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,3 +82,51 @@ def test_leader_epochs_are_kept_with_their_first_offsets() -> None:
 def test_an_empty_index_says_begin_at_the_start(interval: int) -> None:
     index = OffsetIndex(interval)
     assert (index.entry_for_offset(10), index.position_for_timestamp(10)) == (None, 0)
+
+
+def test_an_entry_is_added_an_interval_after_the_last_one() -> None:
+    index = OffsetIndex(100)
+    for offset, position, latest in [(5, 50, -1), (6, 149, 10), (7, 150, 20), (8, 249, 30), (9, 250, 40)]:
+        index.add(offset, position, latest)
+    assert len(index) == 3
+    found = [index.entry_for_offset(offset) for offset in range(4, 11)]
+    assert found == [None, (5, 50), (5, 50), (7, 150), (7, 150), (9, 250), (9, 250)]
+    found_times = {stamp: index.position_for_timestamp(stamp) for stamp in (-2, -1, 0, 20, 21, 40, 41)}
+    assert found_times == {-2: 0, -1: 0, 0: 50, 20: 50, 21: 150, 40: 150, 41: 250}
+
+
+def test_the_epoch_at_an_offset_is_the_one_that_began_before() -> None:
+    index = OffsetIndex(100)
+    assert index.epoch_at(5) == -1
+    index.add_epoch(2, 5)
+    index.add_epoch(4, 9)
+    assert [index.epoch_at(offset) for offset in (4, 5, 8, 9, 100)] == [-1, 2, 2, 4, 4]
+
+
+def index_file(count: int, epochs: int, numbers: Sequence[int], magic: bytes = b"KLX2") -> bytes:
+    """An index file with the right checksum, whatever it announces."""
+    body = struct.pack(">qqqqii", 400, 12, 7, 6, count, epochs) + struct.pack(f">{len(numbers)}q", *numbers)
+    return magic + struct.pack(">I", crc32c(body)) + body
+
+
+def test_the_bytes_of_an_index_file() -> None:
+    index, seal = OffsetIndex(100), Seal(400, 12, 7, 6)
+    assert index.to_bytes(seal) == index_file(0, 0, [])
+    assert OffsetIndex.from_bytes(index_file(0, 0, []), 100) == (index, seal)
+    index.add(5, 0, -1)
+    assert OffsetIndex.from_bytes(index_file(1, 0, [5, 0, -1]), 100) == (index, seal)
+    index.add(7, 100, 20)
+    index.add_epoch(3, 5)
+    data = index_file(2, 1, [5, 7, 0, 100, -1, 20, 3, 5])
+    assert index.to_bytes(seal) == data
+    assert OffsetIndex.from_bytes(data, 100) == (index, seal)
+
+
+@pytest.mark.parametrize(
+    ("count", "epochs", "numbers"),
+    [(-2, 3, 0), (2, -3, 0), (-1, 0, 0), (0, -1, 0), (1, 0, 2), (1, 0, 4), (0, 1, 1), (0, 1, 3), (2, 1, 7), (2, 1, 9)],
+)
+def test_counts_that_contradict_the_size_are_damage(count: int, epochs: int, numbers: int) -> None:
+    assert OffsetIndex.from_bytes(index_file(count, epochs, range(numbers)), 100) is None
+    assert OffsetIndex.from_bytes(index_file(2, 1, range(8)), 100) is not None
+    assert OffsetIndex.from_bytes(index_file(2, 1, range(8), b"KLX1"), 100) is None

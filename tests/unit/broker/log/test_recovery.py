@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
+from kafka_sink.broker.log.producer_state import ProducerStateManager
+from kafka_sink.broker.log.recovery import write_snapshot
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.reader import read_batches
 from tests.fakes.log_config import log_config
@@ -235,3 +237,128 @@ def test_a_crash_at_every_step_keeps_the_acknowledged_prefix(torn: int) -> None:
         for sequence, value in list(enumerate(attempted))[len(acknowledged) :]:
             assert append(log, value, sequence=sequence) == sequence
         assert values(log) == attempted, f"step {step}"
+
+
+def names(disk: MemoryFileSystem, suffix: str) -> list[int]:
+    """The offsets in the names of the files with *suffix*."""
+    return [int(name.removesuffix(suffix)) for name in disk.list_directory(DIRECTORY) if name.endswith(suffix)]
+
+
+def filled(disk: MemoryFileSystem, count: int = 20, config: LogConfig = CONFIG) -> PartitionLog:
+    """A log of *count* records of one producer, in segments of three."""
+    log = open_log(disk, config)
+    for number in range(count):
+        append(log, bytes([number]) * 50, sequence=number)
+    return log
+
+
+def test_what_a_compaction_left_unfinished_is_removed() -> None:
+    disk = MemoryFileSystem()
+    filled(disk)
+    before = {path: bytes(file.data) for path, file in disk.files.items()}
+    disk.replace_file(DIRECTORY / f"{3:020d}.cleaned", b"half of it")
+    open_log(disk)
+    assert {path: bytes(file.data) for path, file in disk.files.items()} == before
+
+
+def test_what_is_cut_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryFileSystem()
+    filled(disk)
+    bases = names(disk, ".log")
+    assert bases == [0, 3, 6, 9, 12, 15, 18]
+    open_log(disk.clone())
+    assert not caplog.messages
+    # A whole batch is left before the one that is torn, and behind them are segments.
+    torn = len(segment(disk, 12)) // 3 - 5
+    del segment(disk, 12)[-5 - len(segment(disk, 12)) // 3 :]
+    lost = torn + len(segment(disk, 15)) + len(segment(disk, 18))
+    again = open_log(disk)
+    assert again.truncated_bytes == lost
+    assert caplog.messages == [
+        f"[log t-0] truncated {lost} bytes that were not complete, valid batches; the log ends at offset 13"
+    ]
+    assert (names(disk, ".log"), len(segment(disk, 12)), again.end_offset) == (bases[:5], len(segment(disk)) // 3, 13)
+
+
+@with_each("count", [1, 2, 6])
+def test_a_segment_without_a_batch_goes_but_for_the_last(count: int) -> None:
+    disk = MemoryFileSystem()
+    filled(disk)
+    bases = names(disk, ".log")[:count]
+    for path in list(disk.files):
+        if int(path.stem) > bases[-1]:
+            del disk.files[path]
+    segment(disk, bases[-1]).clear()
+    again = open_log(disk)
+    assert names(disk, ".log") == (bases[:-1] or bases)
+    assert again.end_offset == bases[-1]
+
+
+def test_an_empty_segment_alone_says_where_the_log_goes_on() -> None:
+    disk = MemoryFileSystem()
+    disk.open(DIRECTORY / f"{5:020d}.log")
+    log = open_log(disk)
+    assert (log.start_offset, log.end_offset, append(log, b"a")) == (5, 5, 5)
+
+
+def test_a_log_whose_records_are_all_deleted_keeps_its_end() -> None:
+    disk = MemoryFileSystem()
+    log = filled(disk)
+    assert log.delete_records_before(-1) == 20
+    before = {path: bytes(file.data) for path, file in disk.files.items()}
+    again = open_log(disk)
+    assert {path: bytes(file.data) for path, file in disk.files.items()} == before
+    assert (again.start_offset, again.end_offset, again.size) == (20, 20, log.size)
+    assert log.size > 0
+
+
+def test_two_snapshots_of_producers_are_kept() -> None:
+    disk = MemoryFileSystem()
+    log = filled(disk, 4)
+    assert names(disk, ".snapshot") == [3]
+    for number in range(4, 20):
+        append(log, bytes([number]) * 50, sequence=number)
+    assert names(disk, ".snapshot") == names(disk, ".log")[-2:] == [15, 18]
+    log.close()
+    assert names(disk, ".snapshot") == [18, 20]
+    # The one that was just written stays, wherever it is.
+    for offset, expected in ((18, [18, 20]), (20, [20]), (30, [20, 30]), (25, [25, 30])):
+        write_snapshot(DIRECTORY, disk, offset, ProducerStateManager(1000))
+        assert names(disk, ".snapshot") == expected
+
+
+@with_each("interval", [1, 100, 250, 400, 1 << 20])
+def test_producers_are_known_from_the_middle_of_a_segment(interval: int) -> None:
+    disk, config = MemoryFileSystem(), replace(LARGE, index_interval_bytes=interval)
+    filled(disk, 7, config).close()
+    log = open_log(disk, config)
+    for number in range(7, 9):
+        append(log, bytes([number]) * 50, sequence=number)
+    again = open_log(disk.clone(), config)
+    assert again.producers() == log.producers()
+    assert [batch.base_offset for batch in again.producers()[9].batches] == [4, 5, 6, 7, 8]
+    for number in range(4, 9):
+        assert append(again, bytes([number]) * 50, sequence=number) == number
+
+
+def test_producers_are_known_beside_damage_that_is_sealed() -> None:
+    disk = MemoryFileSystem()
+    filled(disk, 7, LARGE).close()
+    append(open_log(disk, LARGE), b"new", sequence=7)
+    # The length of the first batch, which is not looked at again before it is read.
+    segment(disk)[8] ^= 0xFF
+    again = open_log(disk, LARGE)
+    assert append(again, b"new", sequence=7) == 7, "known as a duplicate"
+    assert append(again, b"next", sequence=8) == 8
+
+
+def test_producers_of_deleted_records_are_known_by_snapshot() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    append(log, b"first", sequence=0)
+    for _ in range(20):
+        append(log, b"x" * 50)
+    assert log.delete_records_before(15) == 15
+    again = open_log(disk.clone())
+    assert again.producers() == log.producers()
+    assert append(again, b"first", sequence=0) == 0

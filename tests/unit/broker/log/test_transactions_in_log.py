@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.log.filesystem import with_checksum
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import AbortedRange, VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -415,3 +417,118 @@ def test_a_damaged_marker_keeps_its_log_alone_from_being_used(caplog: pytest.Log
     again.apply_retention(2**62)
     again.close()
     assert bytes(disk.files[DIRECTORY / f"{0:020d}.log"].data) == bytes(stored)
+
+
+def aborted_of(log: PartitionLog) -> list[AbortedRange]:
+    """The aborted transactions of the whole log, as readers of committed records are told of them."""
+    found: list[AbortedRange] = []
+    offset = log.start_offset
+    while offset < log.last_stable_offset:
+        read = log.read(offset, 1 << 20, whole_first_batch=True, committed=True)
+        assert list(read.aborted) == sorted(set(read.aborted), key=lambda each: each.first_offset)
+        found += [each for each in read.aborted if each not in found]
+        offset = max(batch.last_offset for batch in read_batches(read.records)) + 1
+    return found
+
+
+@with_each("seed", range(5))
+@with_each("interval", [1, 200, 1 << 20])
+def test_a_log_knows_its_producers_as_before(interval: int, seed: int) -> None:
+    rng, disk = random.Random(seed), MemoryFileSystem()
+    config = replace(CONFIG, index_interval_bytes=interval)
+    log = PartitionLog(DIRECTORY, disk, config, wall_ms=0)
+    epochs, sequences = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 0)
+    for _ in range(60):
+        dice, producer = rng.random(), rng.randrange(3)
+        if dice < 0.6:
+            write(log, producer, sequences[producer], epoch=epochs[producer])
+            sequences[producer] += 1
+        elif dice < 0.9:
+            bumps = rng.random() < 0.5
+            epochs[producer] += bumps
+            sequences[producer] *= not bumps
+            end(log, producer, committed=rng.random() < 0.5, epoch=epochs[producer], coordinator=len(sequences))
+        else:
+            before = log.producers(), aborted_of(log), log.last_stable_offset
+            if rng.random() < 0.5:
+                log.close()
+            log = PartitionLog(DIRECTORY, disk, config, wall_ms=0)
+            assert (log.producers(), aborted_of(log), log.last_stable_offset) == before
+
+
+def closed_with_aborted(count: int = 30) -> tuple[MemoryFileSystem, list[int]]:
+    """A closed log of an aborted transaction at 0 to 1 and *count* plain batches, and where its segments begin."""
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    write(log, 1, 0)
+    end(log, 1, committed=False)
+    for sequence in range(count):
+        write(log, 2, sequence, transactional=False)
+    log.close()
+    bases = [int(path.stem) for path in sorted(disk.files) if path.suffix == ".log"]
+    assert len(bases) > 2
+    return disk, bases
+
+
+def damage(disk: MemoryFileSystem, base: int) -> None:
+    """Of the length of the first batch of a segment."""
+    disk.files[DIRECTORY / f"{base:020d}.log"].data[8] ^= 0xFF
+
+
+def lose(disk: MemoryFileSystem, base: int) -> None:
+    for suffix in (".log", ".index"):
+        del disk.files[DIRECTORY / f"{base:020d}{suffix}"]
+
+
+def test_markers_are_not_looked_for_unless_compacted() -> None:
+    disk, bases = closed_with_aborted()
+    damage(disk, 0)
+    log = open_log(disk.clone())
+    assert log.read(bases[1], 1 << 20, whole_first_batch=True).records
+    # A compaction may have removed them; whether it has cannot be told behind the damage.
+    disk.replace_file(DIRECTORY / f"{1:020d}.compacted", b"")
+    refused(lambda: open_log(disk).read(bases[1], 100, whole_first_batch=True), ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def test_markers_of_deleted_segments_are_not_looked_for() -> None:
+    disk, bases = closed_with_aborted()
+    disk.replace_file(DIRECTORY / f"{1:020d}.compacted", b"")
+    assert aborted_of(open_log(disk.clone())) == [AbortedRange(1, 0, 1)]
+    lose(disk, 0)
+    damage(disk, bases[-1])
+    log = open_log(disk)
+    assert log.start_offset == bases[1]
+    assert log.read(bases[1], 1 << 20, whole_first_batch=True).records
+
+
+def snapshot_with(disk: MemoryFileSystem, *aborted: AbortedRange) -> None:
+    """Of the end of the log, with these aborted transactions alone."""
+    content = {"format": 2, "producers": [], "aborted": aborted}
+    disk.replace_file(DIRECTORY / f"{32:020d}.snapshot", with_checksum(json.dumps(content).encode()))
+
+
+def test_an_aborted_transaction_without_marker_is_forgotten() -> None:
+    disk, bases = closed_with_aborted()
+    disk.replace_file(DIRECTORY / f"{1:020d}.compacted", b"")
+    # Of these only the first one's marker is there: the others have the same place, but another producer, or data.
+    snapshot_with(disk, AbortedRange(1, 0, 1), AbortedRange(3, 0, 1), AbortedRange(2, 2, 3))
+    assert aborted_of(open_log(disk.clone())) == [AbortedRange(1, 0, 1)]
+    # The segment with its marker is lost, and those before and behind it are there.
+    snapshot_with(disk, AbortedRange(1, 0, 1), AbortedRange(2, 0, bases[1]))
+    lose(disk, bases[1])
+    log = open_log(disk)
+    assert log.read(0, 1 << 20, whole_first_batch=True, committed=True).aborted == (AbortedRange(1, 0, 1),)
+
+
+def test_control_records_of_other_types_end_nothing() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    write(log, 1, 0)
+    # Type 2 is a change of the leader.
+    other, header = with_header([b"v"], keys=[bytes((0, 0, 0, 2))], is_control=True)
+    log.append(other, header, 0, 0)
+    again = open_log(disk.clone())
+    assert (again.end_offset, again.last_stable_offset) == (2, 0)
+    assert again.producers() == log.producers()
+    end(again, 1, committed=True)
+    assert committed_values(again) == [b"v"]
