@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.log.filesystem import Descriptors, FileSystem, OsFileSystem, flush_directory
+from kafka_sink.broker.log.filesystem import CheckedFile, Descriptors, FileSystem, OsFileSystem, flush_directory
+from kafka_sink.common.errors import ConfigError
 from tests.fakes.memory_filesystem import MemoryFileSystem
 
 
@@ -308,3 +309,15 @@ def test_names_are_flushed_of_directories_alone(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     with pytest.raises(NotADirectoryError):
         flush_directory(tmp_path / "f")
+
+
+def test_a_checked_file_holds_what_was_written_or_is_refused(tmp_path: Path) -> None:
+    file = CheckedFile(tmp_path / "data", OsFileSystem())
+    assert file.read() is None
+    for content in (b"", b"one", b"two"):
+        file.write(content)
+        assert CheckedFile(tmp_path / "data", OsFileSystem()).read() == content
+    damaged = file.path.read_bytes().replace(b"two", b"twp")
+    file.path.write_bytes(damaged)
+    with pytest.raises(ConfigError, match=r"cluster\.json is damaged: its checksum does not match"):
+        file.read()
