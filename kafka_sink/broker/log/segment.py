@@ -418,7 +418,7 @@ class Segment:
         record = self.offset_for_timestamp(self.max_timestamp, start) if has_newest else None
         if record is None:
             # The record with it was deleted (DeleteRecords, or a compaction), so only the rest counts.
-            rest = [batch for batch in self.walk(self.position_of(start)) if batch[1].record_count]
+            rest = (batch for batch in self.walk(self.position_of(start)) if batch[1].record_count)
             newest = max((self._newest_in_batch(*batch, start) for batch in rest), default=NO_TIMESTAMP)
             record = self.offset_for_timestamp(newest, start)
         return record
