@@ -248,7 +248,7 @@ def prove(clone: Path, outcome: str = "passed") -> None:
     sources, ledger = Sources(clone), Ledger(clone / RECORDS)
     for part in PARTS:
         found = outcome if part is PARTS[-1] else "passed"
-        trees = sources.tree_of(part.paths)
+        trees = sources.tree_of(part)
         ledger.add(Record(part.name, found, " ".join(part.command), trees, sources.commit, f"{DATE}T00:00Z", 1), PARTS)
     commit(clone)
 
