@@ -238,6 +238,8 @@ def checkout(tmp_path: Path) -> Path:
     changelog = clone / "CHANGELOG.md"
     others = re.sub(rf"^## \[(Unreleased|{VERSION})\].*\n", "", changelog.read_text(), flags=re.MULTILINE)
     changelog.write_text(f"## [{VERSION}] - {DATE}\n\n{others}")
+    # A failure whose cause nobody has found yet stays in a later record.
+    (clone / RECORDS).write_text("")
     commit(clone)
     prove(clone)
     return clone
