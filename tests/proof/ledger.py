@@ -124,12 +124,13 @@ class Sources:
 
 def without_docstrings(source: str) -> str:
     """*source*, of Python, without the lines of its docstrings."""
-    lines = source.splitlines()
+    lines = source.removesuffix("\n").split("\n")
     of_code = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, of_code) and ast.get_docstring(node)]
-    for text in sorted((node.body[0] for node in nodes), key=lambda text: -text.lineno):
-        # One on the line of its function stays, with the function.
-        if not lines[text.lineno - 1][: text.col_offset].strip():
+    for text, *others in sorted((node.body for node in nodes), key=lambda body: -body[0].lineno):
+        # One that has code on its lines stays, with the code.
+        is_alone = not lines[text.lineno - 1][: text.col_offset].strip()
+        if is_alone and all(other.lineno > (text.end_lineno or 0) for other in others[:1]):
             del lines[text.lineno - 1 : text.end_lineno]
     return "\n".join(lines)
 

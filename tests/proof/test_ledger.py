@@ -131,7 +131,14 @@ def test_docstrings_are_judged_only_by_parts_of_prose(root: Path, commit: Commit
     assert main(["t-*"], [code, prose], root) == 0
     commit("a/code.py", source.replace("First", "Another").replace("\n    more", ""))
     assert standings(root, code, prose) == [Standing.PROVEN, Standing.STALE]
-    for other in ("X = 2", "X = 3", source.replace("\n\na", "\na"), source.replace("Short", "Long")):
+    for other in (
+        "X = 2",
+        "X = 3",
+        '"""First."""; X = 2',
+        '"""First."""; X = 3',
+        source.replace("\n\na", "\na"),
+        source.replace("Short", "Long"),
+    ):
         commit("a/code.py", other)
         assert standings(root, code) == [Standing.STALE]
 

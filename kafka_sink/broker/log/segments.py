@@ -111,8 +111,8 @@ class Segments:
         """See :meth:`PartitionLog.max_timestamp_record`. :raises CorruptRecordError: if a batch is damaged."""
         newest = None
         for segment in sorted(self._segments, key=lambda segment: -segment.max_timestamp):
-            # A segment may have lost the record with its largest timestamp to a compaction.
-            if newest is not None and segment.max_timestamp < newest.timestamp:
+            # A compaction may have removed the newest record of a segment. Of records of equal times the first counts.
+            if newest is not None and (segment.max_timestamp, newest.offset) < (newest.timestamp, segment.base_offset):
                 break
             found = filter(None, (newest, segment.max_timestamp_record(self.start_offset)))
             newest = max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
