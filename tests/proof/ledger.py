@@ -79,12 +79,12 @@ class Sources:
         return self._git("rev-parse", "--short=12", "HEAD").strip()
 
     @cached_property
-    def _without_docstrings(self) -> dict[str, str]:
-        """The same lines, of files of Python with the hash of the rest of the file."""
+    def _without_prose(self) -> dict[str, str]:
+        """The same lines, of files of Python with the hash of their code."""
         names = [name for name in self._files if name.endswith(".py")]
         contents = self._contents([self._files[name].split()[2] for name in names])
         return self._files | {
-            name: f"{name} {hashlib.sha256(without_docstrings(text).encode()).hexdigest()}"
+            name: f"{name} {hashlib.sha256(without_prose(text).encode()).hexdigest()}"
             for name, text in zip(names, contents, strict=True)
         }
 
@@ -93,7 +93,7 @@ class Sources:
 
         :raises ValueError: if there is nothing at one of them.
         """
-        digest, files = hashlib.sha256(), self._files if part.judges_prose else self._without_docstrings
+        digest, files = hashlib.sha256(), self._files if part.judges_prose else self._without_prose
         for path in part.paths:
             lines = [line for name, line in files.items() if name == path or name.startswith(f"{path}/")]
             if not lines:
@@ -122,17 +122,24 @@ class Sources:
         return subprocess.run(command, cwd=self._root, check=True, capture_output=True, text=True).stdout
 
 
-def without_docstrings(source: str) -> str:
-    """*source*, of Python, without the lines of its docstrings."""
+def without_prose(source: str) -> str:
+    """*source*, of Python, without the lines of its docstrings and of its comments."""
     lines = source.removesuffix("\n").split("\n")
     of_code = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, of_code) and ast.get_docstring(node)]
-    for text, *others in sorted((node.body for node in nodes), key=lambda body: -body[0].lineno):
-        # One that has code on its lines stays, with the code.
-        is_alone = not lines[text.lineno - 1][: text.col_offset].strip()
-        if is_alone and all(other.lineno > (text.end_lineno or 0) for other in others[:1]):
-            del lines[text.lineno - 1 : text.end_lineno]
-    return "\n".join(lines)
+    prose: set[int] = set()
+    of_texts: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, of_code) and ast.get_docstring(node):
+            text, *others = node.body
+            # One that has code on its lines stays, with the code.
+            is_alone = not lines[text.lineno - 1][: text.col_offset].strip()
+            if is_alone and all(other.lineno > (text.end_lineno or 0) for other in others[:1]):
+                prose.update(range(text.lineno, (text.end_lineno or 0) + 1))
+        elif isinstance(node, ast.Constant | ast.JoinedStr):
+            # A line of a text may look like a comment.
+            of_texts.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
+    comments = {number for number, line in enumerate(lines, 1) if line.lstrip().startswith("#")} - of_texts
+    return "\n".join(line for number, line in enumerate(lines, 1) if number not in prose | comments)
 
 
 class Ledger:

@@ -78,7 +78,7 @@ class Part:
 
     @property
     def judges_prose(self) -> bool:
-        """Whether docstrings are judged, too: with the pages, or by all tests."""
+        """Whether docstrings and comments are judged, too: with the pages, or by all tests."""
         return not {"docs", "tests"}.isdisjoint(self.paths)
 
 

@@ -123,20 +123,22 @@ def test_a_test_that_failed_once_needs_a_cause(root: Path, commit: Commit) -> No
     assert main(["t-once"], [once], root) == 0
 
 
-def test_docstrings_are_judged_only_by_parts_of_prose(root: Path, commit: Commit) -> None:
+def test_docstrings_and_comments_are_judged_by_parts_of_prose(root: Path, commit: Commit) -> None:
     code, prose = part("code", ("a",)), part("prose", ("a", "docs"))
-    source = '"""First."""\n\nX = """\n\na"""\n\n\nclass C:\n    """One\n    more."""\n\n    def f(self): "Short."\n'
+    source = '"""First."""\n\nX = """\n\n# a"""  # b\n# c\n'
+    source += '\n\nclass C:\n    """One\n    more."""\n\n    def f(self): "Short."\n'
     commit("docs/page.md", "prose")
     commit("a/code.py", source)
     assert main(["t-*"], [code, prose], root) == 0
-    commit("a/code.py", source.replace("First", "Another").replace("\n    more", ""))
+    commit("a/code.py", source.replace("First", "Another").replace("\n    more", "").replace("# c", "# d\n# e"))
     assert standings(root, code, prose) == [Standing.PROVEN, Standing.STALE]
     for other in (
         "X = 2",
         "X = 3",
         '"""First."""; X = 2',
         '"""First."""; X = 3',
-        source.replace("\n\na", "\na"),
+        source.replace("\n# a", "\n# b"),
+        source.replace("# b", "# c"),
         source.replace("Short", "Long"),
     ):
         commit("a/code.py", other)
