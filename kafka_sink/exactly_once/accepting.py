@@ -1,6 +1,6 @@
-"""What an operator decides about a sink's last batch, where the brokers no longer can: that it is complete.
+"""An operator's decision that a sink's last batch is complete, where the brokers cannot determine its outcome.
 
-:func:`standing` looks and changes nothing. :func:`accept` fences the sink's driver, finishes what can be finished, and
+:func:`standing` only reads. :func:`accept` fences the sink's driver, commits the decided transactions if possible, and
 records the decision in its transaction, like a batch without rows. Used on one thread, while the sink is stopped.
 """
 
@@ -18,7 +18,7 @@ from kafka_sink.exactly_once.transactions import Transaction, TransactionDescrip
 
 
 class Outcome(Enum):
-    """What its coordinator says of a decided transaction."""
+    """The state of a decided transaction, by the description of its coordinator."""
 
     COMMITTED = "committed"
     ABORTED = "aborted by the brokers"
@@ -28,15 +28,15 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Standing:
-    """A sink's latest decision (None: there is none), and what became of its transactions. *is_commit_lost*: the commit
-    of a transaction of the driver was lost for good, so that a batch after it may be there, too."""
+    """A sink's latest decision (None: there is none), and the outcomes of its transactions. *is_commit_lost*: a commit
+    of the driver was lost for good, so the batch after *progress* may be in Kafka, too."""
 
     progress: Progress | None
     outcomes: Mapping[Transaction, Outcome] = field(default_factory=dict)
     is_commit_lost: bool = False
 
     def against(self, version: int, writer: str | None) -> str | None:
-        """Why *version* must not be recorded as the last complete one; None if nothing speaks against it."""
+        """The reason why *version* must not be recorded as the last complete one; None if it may be recorded."""
         progress, outcomes = self.progress, set(self.outcomes.values())
         if progress is None:
             return None if writer else "it has no progress, so its writer has to be given, as the sink's error says"
@@ -58,7 +58,7 @@ class Standing:
 
 
 async def standing(driver: SinkDriver) -> Standing:
-    """The latest decision of the sink of *driver*, and what became of it."""
+    """The latest decision of the sink of *driver*, and its outcome."""
     progress = await driver.store.read(require_stable=False)
     decided = () if progress is None else progress.transactions
     name, record = driver_id(driver.id), repair_id(driver.id)
@@ -84,15 +84,15 @@ def _outcome(transaction: Transaction, description: TransactionDescription | Non
 
 
 def accept(driver: SinkDriver, version: int, writer: str | None = None) -> None:
-    """Record *version* as the last complete one of the sink of *driver*: the sink goes on with the next one. *writer*
-    is the sink's, if it has no progress.
+    """Record *version* as the last complete one of the sink of *driver*: the sink resumes with the next one. *writer*
+    is that of the sink; it is necessary if the sink has no progress.
 
-    :raises ExactlyOnceError: if the sink's own next batch does better, or something has changed since :func:`standing`
-        was called; nothing was recorded.
+    :raises ExactlyOnceError: if *version* must not be recorded (:meth:`Standing.against`), or the sink has written
+        since its plan; nothing was recorded.
     """
     before = driver.client.run(standing(driver))
     plan = plan_batch(driver, with_rows=True, accepted=version)
-    # What could be committed is committed by now; after the fence, nothing tells that a commit was lost.
+    # The plan has committed what it could, and its fence has overwritten the evidence of a lost commit.
     state = replace(driver.client.run(standing(driver)), is_commit_lost=before.is_commit_lost)
     reason = state.against(version, writer)
     if reason is not None or state.progress != plan.progress:

@@ -41,13 +41,13 @@ T = TypeVar("T")
 _IN_FLIGHT: Final = 1000
 _SLICE_S: Final = 0.5
 
-#: Of an id that is fenced; the driver that follows asks for its own. Brokers accept it from anybody.
+#: The time-out of a fenced id, short enough for every broker; the next driver sets its own.
 _FENCE_TIMEOUT_MS: Final = 1000
 
 
 @contextmanager
 def unless_overtaken(transaction: Transaction, *also: ErrorCode) -> Iterator[None]:
-    """Within, nothing more happens if the id of *transaction* has another producer by now, or with the codes *also*."""
+    """Ignore an error that says that the id of *transaction* has another producer, or one of the codes *also*."""
     try:
         yield
     except ApiError as error:
@@ -57,7 +57,7 @@ def unless_overtaken(transaction: Transaction, *also: ErrorCode) -> Iterator[Non
 
 
 class CoordinatorClient(ClusterRequests):
-    """Use it as a context manager.
+    """A client for the requests of a driver to coordinators and leaders; use it as a context manager.
 
     :param properties: a configuration, or properties under Kafka's names, of which those for producers are ignored.
     :param timeout_ms: the maximum duration of one exchange.
@@ -73,7 +73,7 @@ class CoordinatorClient(ClusterRequests):
         super().__init__(
             BlockingClient(config, client_id=client_id, timeout_ms=timeout_ms, clock=clock), timeout_ms, clock
         )
-        #: What this process remembers of each sink, by the prefix of its ids.
+        #: The cached state of each sink, by the prefix of its ids.
         self.remembered = Memories()
         self._looking: Thread | None = None
         self._verification = TransactionVerification(self._client, self.fetch_nodes, timeout_ms, clock)
@@ -83,7 +83,7 @@ class CoordinatorClient(ClusterRequests):
         self.remembered.belong_to(cluster.cluster_id)
 
     def require_verification(self) -> None:
-        """Return once every broker is known to verify transactions. Each broker is asked only from time to time.
+        """Return once every broker is known to verify transactions. The result is cached for each broker for a time.
 
         :raises ExactlyOnceError: if some do not; the text names them and says what to do.
         :raises BrokersUnreachableError: if a broker did not answer.
@@ -122,19 +122,19 @@ class CoordinatorClient(ClusterRequests):
         time out (KIP-939). The request is not repeated after codes that are *final*.
 
         :raises ApiError: if the coordinator refuses, such as INVALID_TRANSACTION_TIMEOUT.
-        :raises DisconnectError: if the answer was lost, unless *repeat_lost*. The request may still reach the broker at
-            any time, and would abort a transaction that is open then.
-        :raises KafkaTimeoutError: if there is no final answer within the time-out.
+        :raises DisconnectError: if the response was lost, unless *repeat_lost*. The request may still reach the broker
+            at any time, and would abort a transaction that is open then.
+        :raises KafkaTimeoutError: if there is no final response within the time-out.
         """
         before = None if expected is None else expected.producer
         request = InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase)
         return Transaction(transactional_id, *await self.ask(request, repeat_lost=repeat_lost, final=final))
 
     async def fence_open(self, opened: Transaction) -> None:
-        """Abort the transaction *opened* by a new epoch of its id (KIP-360), after which its producer cannot go on.
+        """Abort the transaction *opened* by a new epoch of its id (KIP-360), which fences its producer.
 
-        EndTxn does not fence in version 1: the producer could open the transaction anew, without what it wrote before.
-        The end may still be being written when this returns. Nothing happens if the id has another producer by now.
+        EndTxn does not fence in version 1: the producer could open the transaction again, without its earlier records.
+        On return the markers may not be written yet. Nothing happens if the id has another producer by now.
 
         :raises ApiError: if the coordinator refuses for another reason.
         """
@@ -147,8 +147,8 @@ class CoordinatorClient(ClusterRequests):
     async def add_to_transaction(
         self, transaction: Transaction, partitions: Collection[TopicPartition], group: str | None = None
     ) -> None:
-        """Add *partitions*, and those of *group*'s offsets, to *transaction* without writing to them, so that its end
-        is written there, too. This opens the transaction, in either version.
+        """Add *partitions*, and those of *group*'s offsets, to *transaction* without writing to them, so that its
+        marker is written there, too. This opens the transaction, in either version.
 
         :raises ApiError: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH if the id has another producer by now.
         """
@@ -163,12 +163,12 @@ class CoordinatorClient(ClusterRequests):
     async def end(
         self, transactions: Iterable[Transaction], transaction_version: TransactionVersion, *, commit: bool
     ) -> dict[Transaction, ErrorCode]:
-        """End all *transactions*, many at a time. The returned codes are final.
+        """End all *transactions*, with pipelined requests. The returned codes are final.
 
         NONE: the transaction is committed (or aborted), by this call or an earlier one. INVALID_TXN_STATE,
         PRODUCER_FENCED, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING: the transaction had ended otherwise.
 
-        :raises KafkaTimeoutError: if some transactions had no final answer in time; their outcome is unknown.
+        :raises KafkaTimeoutError: if some transactions had no final response in time; their outcome is unknown.
         :raises ApiError: if a coordinator refused for another reason.
         """
         outcomes = await self.ask_many(
@@ -190,9 +190,9 @@ class CoordinatorClient(ClusterRequests):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         before: TopicPartition,
     ) -> OffsetAndMetadata | None:
-        """Add *offsets* of *group* to *transaction*; they take effect when it is committed. Return the offset of
-        *before* that is committed until then, as the coordinator that has accepted *offsets* knows it (None: there is
-        none). Unlike an offset that is only fetched, it is never that of a coordinator that was replaced.
+        """Add *offsets* of *group* to *transaction*; they take effect with its commit. Return the committed offset of
+        *before* (None: there is none), read from the coordinator that accepted *offsets*, and so from the current one,
+        unlike a plain OffsetFetch.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer producer has the id, or another code.
         """
@@ -201,7 +201,7 @@ class CoordinatorClient(ClusterRequests):
             await self.ask(AddOffsetsToTxn(name, producer, group))
         committed = await self.ask_behind(
             TxnOffsetCommit(name, producer, transaction_version, ConsumerGroupMetadata(group), offsets),
-            # A look that waits for transactions would wait for this one.
+            # An OffsetFetch that waits for transactions would wait for this one.
             OffsetFetch(group, {before.topic: [before.partition]}, waits_for_transactions=False),
         )
         return committed.get(before)
@@ -221,15 +221,15 @@ class CoordinatorClient(ClusterRequests):
         return {partition: offset for (_, partition), offset in offsets.items()}
 
     def in_background(self, look: Callable[[], T]) -> Callable[[], T | None]:
-        """Call *look*, which changes nothing, on a thread of its own. The function that is returned waits for its
-        result; None if it failed, could not begin, or was begun before a fork."""
+        """Call *look*, which only reads, on a background thread. Return a function that waits for its result, which is
+        None if *look* failed, could not begin, or was begun before a fork."""
         answers: list[T] = []
 
         def run() -> None:
             try:
                 answers.append(look())
             except Exception as error:
-                # Whoever needs it looks again.
+                # The next plan observes again.
                 _log.debug("a look ahead has failed: %s", error)
 
         try:
@@ -239,7 +239,7 @@ class CoordinatorClient(ClusterRequests):
             return lambda: None
 
         def result() -> T | None:
-            # In slices: an exception that another thread asks for wakes no lock.
+            # In slices: an asynchronous exception from another thread does not interrupt a lock wait.
             while thread.is_alive():
                 thread.join(_SLICE_S)
             return answers[0] if answers else None
@@ -247,8 +247,8 @@ class CoordinatorClient(ClusterRequests):
         return result
 
     def rest(self, idle_ms: int) -> None:
-        """Close all connections until the next request, unless there was one within *idle_ms*. Any thread but one that
-        handles signals."""
+        """Close all connections until the next request, unless there was one within *idle_ms*. Any thread may call it
+        but one that handles signals."""
         self._client.rest(idle_ms)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from kafka_sink.common.model import NO_TIMEOUT_MS, Node, ProducerIdAndEpoch, Top
 from kafka_sink.common.remedies import Situation, remedy
 from kafka_sink.exactly_once.transactions import Transaction, accept_command, delete_progress_command
 
-#: What is left to those whose brokers cannot write exactly once.
+#: The alternative if the brokers do not support exactly-once writes.
 WRITE_AT_LEAST_ONCE: Final = (
     "Write at least once instead: a stream without deliveryGuarantee=exactly-once and transactionalIdPrefix, a batch "
     "without txnAppId and app_id"
@@ -27,7 +27,7 @@ WRITE_AT_LEAST_ONCE: Final = (
 
 
 class BatchNumbering(Enum):
-    """Who numbers the versions of a sink. This determines which version may come first and which may be repeated.
+    """The numbering of a sink's versions. It determines which version may come first and which may be repeated.
 
     Spark numbers the batches of a query from 0 and repeats only the last one: an earlier number after a later one is a
     different batch. An application may begin with any version and may repeat any version.
@@ -40,7 +40,7 @@ class BatchNumbering(Enum):
 
 
 class RowRange(NamedTuple):
-    """Rows of one transaction in one partition: the offset of the first one, and the one behind the last."""
+    """Rows of one transaction in one partition: the offset of the first one, and the one after the last."""
 
     first: int
     end: int
@@ -68,7 +68,7 @@ class Skipped:
     """Why *version* is not written: *last* is the sink's last committed version.
 
     If that is *version* itself, *doubt* is the reason why it is not known whether it had the rows planned now; empty if
-    it had them. If it is a later one, nothing tells whether *version* was ever committed.
+    it had them. If it is a later one, it is not known whether *version* was ever committed.
     """
 
     version: int
@@ -92,7 +92,7 @@ class Progress:
     *writer* is the query (or application) that made the decision at *decided_s* (seconds since 1970, by its clock).
     *transactions* are the transactions that it decided to commit; they belong to *version*. *offsets* is the digest of
     the offsets planned for that version; empty if they were not known. *decider* is the producer of the driver's
-    transaction that decided it; None if release 1.0.0 did. *ends* are the offsets behind the rows of that transaction;
+    transaction that decided it; None if release 1.0.0 did. *ends* are the offsets after the rows of that transaction;
     there are none in the parallel protocol.
     """
 
@@ -232,7 +232,7 @@ def require_writer(sink: str, progress: Progress, writer: str) -> None:
 
 
 class Log(NamedTuple):
-    """A partition under one leader, which *epoch* tells from the same one at another time (None: not known)."""
+    """A partition under one leader, in the leader epoch *epoch* (None: not known)."""
 
     partition: TopicPartition
     leader: Node
@@ -241,14 +241,14 @@ class Log(NamedTuple):
 
 @dataclass
 class Remembered:
-    """What a process remembers of a sink between its batches, to ask less. It may forget it at any time.
+    """The state of a sink that a process caches between batches, to send fewer requests. It may discard it.
 
-    *logs* are those that were last searched for lost ends, each with the leader that it had. *other_logs* are those of
-    the topics besides the progress topic, as of the instant *other_logs_ms*. *has_two_phase* says that the brokers have
+    *logs* are those that were last searched for lost markers, each with its leader at that time. *other_logs* are those
+    of the topics besides the progress topic, as of the instant *other_logs_ms*. *has_two_phase*: the brokers have
     offered two-phase commit. *driver* is the driver's transaction of the last batch that this process planned, and
-    *ends* the offsets behind its rows if this process committed it. *recent_ids* are those of the last decided batches'
-    transactions, the latest first; tasks take turns with a few ids. *had_rows*: that batch was atomic. A batch is
-    planned and written in its *turn*: two threads must not continue after the same batch.
+    *ends* the offsets after its rows if this process committed it. *recent_ids* are those of the last decided batches'
+    transactions, the latest first; tasks use a few ids in turn. *had_rows*: that batch was atomic. A batch is planned
+    and written in its *turn*: two threads must not continue after the same batch.
     """
 
     logs: frozenset[Log] = frozenset()
@@ -260,16 +260,16 @@ class Remembered:
     recent_ids: tuple[str, ...] = ()
     had_rows: bool = False
     turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    #: How many batches this process has planned, and what waits for the look ahead that was begun after the last one.
+    #: The number of batches that this process has planned, and the function that waits for the observation ahead.
     planned: int = 0
     ahead: Callable[[], Any] | None = None
 
 
 class Memories:
-    """What a process remembers of the sinks of one cluster, by the prefix of their ids.
+    """The cached state of the sinks of one cluster, by the prefix of their ids.
 
-    The same addresses may lead to another cluster one day (after a move, or a restore). Ids of a sink of that name
-    may have the same producer ids and epochs there, and belong to somebody else.
+    The same addresses may lead to another cluster later (after a move, or a restore). Ids of a sink of that name may
+    have the same producer ids and epochs there, and belong to another sink.
     """
 
     def __init__(self) -> None:
@@ -280,7 +280,7 @@ class Memories:
         return self._sinks[sink]
 
     def belong_to(self, cluster_id: str | None) -> None:
-        """Called with what the brokers say of themselves: forget everything that another cluster has said."""
+        """Set the cluster id that Metadata returned (KIP-78); discard the cached state if it was of another cluster."""
         if self._cluster_id not in (None, cluster_id):
             for remembered in list(self._sinks.values()):
                 vars(remembered).update(vars(Remembered(turn=remembered.turn)))
@@ -378,9 +378,9 @@ def _torn(version: int, lost: Sequence[Transaction], committed: int) -> str:
 
 @contextmanager
 def explained(sink: str) -> Iterator[None]:
-    """Within, what brokers refuse says what to do. *sink* is the prefix of the sink's ids, ``name/topic``.
+    """Add the remedy to an error of the brokers. *sink* is the prefix of the sink's ids, ``name/topic``.
 
-    :raises ExactlyOnceError: in the place of an ApiError for which that is known.
+    :raises ExactlyOnceError: instead of an ApiError with a known remedy.
     """
     try:
         yield

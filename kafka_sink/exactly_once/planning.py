@@ -1,8 +1,8 @@
 """The beginning of a batch, the same in both protocols: observe, decide, perform.
 
 :class:`Planner` observes the sink and performs the moves that :func:`~kafka_sink.exactly_once.situation.next_move`
-decides, until the batch may begin. Used on the driver, by one thread at a time. It is safe at any moment and may be
-repeated: a driver that was paused in the middle of it and resumes does no harm.
+decides, until the batch may begin. Used on the driver, by one thread at a time. A plan may be interrupted at any point
+and repeated: a driver that was paused during it and resumes does no harm.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ from kafka_sink.exactly_once.transactions import FENCED, Transaction, accept_com
 
 _log = logging.getLogger(__name__)
 
-#: How long a coordinator may take to write ends, or a group to apply them, before the wait is logged. An end that is
-#: not there by then although the transaction is complete was lost.
+#: The time for a coordinator to write markers, or for a group to apply them, before the wait is logged, ms. A marker
+#: that is still missing after it, although the transaction is complete, was lost.
 PATIENCE_MS: Final = 2000
 
-#: The markers of this process's last batch may still be on their way when its driver plans the next one.
+#: The markers of this process's last batch may not be written yet when its driver plans the next one.
 _FIRST_PAUSE_MS: Final = 2
 _LONGEST_PAUSE_MS: Final = 1000
 
 #: A week: Kafka's default for offsets.retention.minutes.
 _DEFAULT_RETENTION_MINUTES: Final = 10_080
 
-#: How many ids of recent batches are described in the first look, before it is known which the last batch has. A worker
-#: takes turns with eight ids, so this is enough for batches of 32 tasks; larger ones take a round of requests more.
+#: The number of ids of recent batches that the first observation describes, before it knows those of the last batch. A
+#: worker uses eight ids in turn, so this is enough for batches of 32 tasks; larger ones take another round of requests.
 _MOST_RECENT_IDS: Final = 256
 _IDS_OF_A_TASK: Final = 8
 
-#: The most plans of a batch whose progress is not the latest decision. The coordinator that said so is current, so
-#: that the second plan is enough unless that one is replaced, too.
+#: The maximum number of plans of a batch because of an outdated progress. A current coordinator reported it, so the
+#: second plan is enough unless that one is replaced, too.
 _PLANS: Final = 3
 
-#: How many batches a process plans before it looks ahead.
+#: The number of batches that a process plans before it observes ahead.
 PLANNED_ALONE: Final = 1
-#: How long what was seen ahead may begin a batch, ms. A batch that comes later can wait for a look of its own.
+#: The maximum age of an observation ahead with which a batch may begin, ms; later the plan observes again.
 AHEAD_VALID_MS: Final = 10_000
-#: The pause before each look ahead: the markers of the batch may still be on their way.
+#: The pause before each observation ahead, ms: the markers of the batch may not be written yet.
 LOOKS_AHEAD_MS: Final = (0, 2, 4, 8)
 
 
 class Seen(NamedTuple):
-    """The first look of a plan, begun at *at_ms* for batches as *wanted*."""
+    """The first observation of a plan, begun at *at_ms*; valid for plans with the options *wanted*."""
 
     situation: Situation
     at_ms: int
@@ -88,19 +88,19 @@ def plan_batch(
     """Begin a batch of the sink of *driver*.
 
     Fences older drivers of the sink, commits their unfinished decisions, and aborts the transactions that they left
-    open. All of that is done, and known to be, if nothing happened since this process committed the last batch.
+    open. None of this is necessary if only this process has used the sink since its last commit (rule 4).
 
     :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
     :param version: the version to write, if known; if a later one is committed, the plan permits no write.
-    :param accepted: the version that an operator accepts as the last complete one. If the decided batch is torn and
-        has this version, its outcome counts as unknown; a commit that is lost for good stops nothing.
+    :param accepted: the version that an operator accepts as the last complete one. If this batch is torn, its outcome
+        counts as unknown; a commit that is lost for good does not stop the plan.
     :param with_rows: the driver's own transaction will contain rows.
     :raises ProgressError: if the sink belongs to another writer.
     :raises TornBatchError: if part of the decided batch is lost.
-    :raises FencedError: if a newer driver has taken over meanwhile.
+    :raises FencedError: if a newer driver has taken over during the plan.
     :raises LostEndError: if the brokers have lost the end of a transaction, and nothing proves how it ended.
     :raises ExactlyOnceError: if the cluster or the permissions are insufficient; the text says what is missing.
-    :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
+    :raises KafkaTimeoutError: if a response or a marker is missing; BrokersUnreachableError if no broker was reached.
     """
     try:
         with explained(driver.id), driver.turn():
@@ -113,7 +113,7 @@ def plan_batch(
                 planner, seen = Planner(driver, with_rows=with_rows), None
             return planner.plan(writer, version, accepted, seen)
     except UnsupportedVersionError as error:
-        # The error's own advice, to upgrade, helps nobody whose brokers are a service.
+        # The error's own advice, to upgrade, does not help users of a managed service.
         missing, _, _ = str(error).partition("; ")
         raise ExactlyOnceError(
             f"these brokers do not support exactly-once writes: {missing}. {WRITE_AT_LEAST_ONCE}; or use brokers of "
@@ -131,11 +131,11 @@ def plan_batch(
 
 
 def look_ahead(driver: SinkDriver, *, with_rows: bool = False) -> None:
-    """Observe the sink for the next batch, while the caller goes on; called when this process has committed a batch.
+    """Observe the sink for the next batch on a background thread; called when this process has committed a batch.
 
-    A look that shows this process's own commit is as good as a later one: whoever fences after it stops this driver at
-    TxnOffsetCommit, at the latest. The next :func:`plan_batch` waits for it. Any other look is forgotten. A process
-    that has planned only one batch of the sink may never plan another one, and does not look.
+    An observation of this process's own commit stays valid: a driver that fences later stops this one at
+    TxnOffsetCommit. The next :func:`plan_batch` waits for it and discards any other observation. A process that has
+    planned only one batch of the sink may never plan another, and does not observe ahead.
     """
     remembered = driver.remembered
     if remembered.planned > PLANNED_ALONE:
@@ -178,7 +178,7 @@ class Planner:
         }
 
     def seen_ahead(self) -> Seen | None:
-        """What was seen of the sink, if it is the commit of this process's last batch and nothing else."""
+        """The observation of the sink, if it shows the commit of this process's last batch and nothing after it."""
         for pause_ms in LOOKS_AHEAD_MS:
             if pause_ms:
                 self._client.run(_paused(pause_ms))
@@ -190,8 +190,8 @@ class Planner:
         return None
 
     def plan(self, writer: str | None, version: int | None, accepted: int | None, seen: Seen | None) -> Plan:
-        """The plan, after all moves before it; it begins with what was *seen* ahead, if anything. Raises as
-        :func:`plan_batch`."""
+        """The plan, after all moves before it; it begins with *seen*, the observation ahead, if that is still valid.
+        Raises as :func:`plan_batch`."""
         now_ms = self._driver.clock.monotonic_ms()
         if seen is None or seen.wanted != self._wanted or now_ms - seen.at_ms > AHEAD_VALID_MS:
             seen = self._observe()
@@ -235,8 +235,8 @@ class Planner:
     # --- observe -----------------------------------------------------------------------------------------------------
 
     def _observe(self) -> Seen:
-        """The first look, before the fence: the tasks of a newer driver begin after its fence, so none of the open
-        transactions is theirs. It changes nothing."""
+        """The first observation, before the fence: the tasks of a newer driver begin after its fence, so none of the
+        open transactions is theirs. It changes nothing."""
         driver, remembered, at_ms = self._driver, self._driver.remembered, self._driver.clock.monotonic_ms()
         name, recent = driver_id(driver.id), remembered.recent_ids
         own_ends = remembered.ends if self._with_rows else {}
@@ -260,7 +260,7 @@ class Planner:
             progress=progress,
             is_stable=is_stable,
             # The progress may have been read before the description. Nothing can have happened in between if the
-            # description still is the commit of this process's last batch. Then its own rows are all that may be open.
+            # description still is the commit of this process's last batch. Then only its own rows may be open.
             is_in_order=last is not None and driver.is_own_commit(last) and own_ends is not None and not behind,
             left_open=tuple(left_open),
             described=described if decided and is_known else None,
@@ -272,7 +272,7 @@ class Planner:
         return Seen(situation, at_ms, self._wanted)
 
     def _see(self, s: Situation) -> Situation:
-        """*s* with the driver's id as it is described now, and the progress as it is read after that."""
+        """*s* with a new description of the driver's id, and the progress as it is read after that."""
         driver, run = self._driver, self._client.run
         (last, rows), record = self._client.together(
             driver.last_transaction(with_rows=self._with_rows), driver.record()
@@ -297,9 +297,9 @@ class Planner:
     # --- wait --------------------------------------------------------------------------------------------------------
 
     def _pause(self, what: str) -> None:
-        """Pause while *what* is waited for, longer each time.
+        """Pause while the plan waits for *what*, longer each time.
 
-        :raises KafkaTimeoutError: if that took too long.
+        :raises KafkaTimeoutError: if the plan has taken longer than the client's time-out.
         """
         waited_ms = self._driver.clock.monotonic_ms() - self._begun_ms
         if waited_ms > self._client.timeout_ms:
@@ -322,7 +322,7 @@ class Planner:
         self._pause(what)
         return self._see(s)
 
-    # --- end what is open or lost ------------------------------------------------------------------------------------
+    # --- end open transactions, write lost markers -------------------------------------------------------------------
 
     def _abort_open(self, s: Situation) -> Situation:
         assert s.last is not None
@@ -344,8 +344,8 @@ class Planner:
     # --- fence -------------------------------------------------------------------------------------------------------
 
     def _fence(self, s: Situation) -> Situation:
-        """*s* with the fence, and the progress that is read after it; the decided transactions are described at the
-        same time, because their commit was decided for good."""
+        """*s* with the fence, and the progress that is read after it. The decided transactions are described at the
+        same time as the fence, because a decision is final."""
         record = repair_id(self._driver.id)
         before = s.fence or (None if s.last is None else s.last.transaction)
         try:
@@ -355,7 +355,7 @@ class Planner:
         except ApiError as error:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS and not isinstance(error, DisconnectError):
                 raise
-            # A lost commit that was being written again shows in the id only until the next InitProducerId.
+            # The id shows a lost commit that is being written again only until the next InitProducerId.
             self._pause(f"an answer to InitProducerId of {driver_id(self._driver.id)}")
             return self._see(replace(s, fence=None))
         s = replace(s, fence=fence, fenced_after=before, timeout_ms=timeout_ms)
@@ -364,7 +364,7 @@ class Planner:
             s = self._see(s)
         return s.with_progress(self._client.run(self._driver.store.read()))
 
-    # --- behind the fence --------------------------------------------------------------------------------------------
+    # --- after the fence ---------------------------------------------------------------------------------------------
 
     def _commit_decided(self, s: Situation) -> Situation:
         assert s.progress is not None
@@ -404,7 +404,7 @@ class Planner:
     # --- stop --------------------------------------------------------------------------------------------------------
 
     def _stop(self, s: Situation) -> Situation:
-        """:raises ExactlyOnceError: the one for which *s* is the reason."""
+        """:raises ExactlyOnceError: always; its class depends on *s*."""
         move, progress = next_move(s), s.progress
         if move is Move.REFUSE_WRITER:
             assert progress is not None and s.writer is not None

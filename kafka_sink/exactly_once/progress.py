@@ -2,7 +2,7 @@
 
 The offset of partition 0 of the progress topic is the next version to write. Its metadata contain the version before
 it, the writer, the digest of the planned rows, the driver's transaction that decided it, and two lists: the
-transactions of the version, and the offsets behind its rows (of the atomic protocol). Longer lists continue in the
+transactions of the version, and the offsets after its rows (of the atomic protocol). Longer lists continue in the
 metadata of the following partitions. The progress is only written within a transaction of the sink's driver, so it is
 fenced with the driver. A plain commit of this group would not be fenced.
 
@@ -64,7 +64,7 @@ _LEAST_END: Final = 2
 
 def encode_lists(progress: Progress, sink: str, *, dense: bool = False) -> str:
     """Encode the transactions of *progress*, all of the *sink*'s writers, and the ends of its rows, as text: Base64, or
-    *dense*, which has 2.3 times less characters."""
+    *dense*, which has 2.3 times fewer characters."""
     entries = sorted((*split_writer_id(sink, txn.transactional_id), txn) for txn in progress.transactions)
     groups = [(process, list(group)) for process, group in groupby(entries, lambda entry: entry[0])]
     topics = [(topic, list(group)) for topic, group in groupby(progress.ends, lambda entry: entry[0].topic)]
@@ -114,14 +114,14 @@ def _undense(text: str) -> bytes:
 
 
 class Lists(NamedTuple):
-    """What :func:`encode_lists` encodes."""
+    """The lists that :func:`encode_lists` encodes."""
 
     transactions: tuple[Transaction, ...]
     ends: tuple[tuple[TopicPartition, int], ...] = ()
 
 
 def decode_lists(sink: str, text: str, *, with_ends: bool = True) -> Lists:
-    """Decode the text of :func:`encode_lists`, or without the ends that of release 1.0.0; the transactions are sorted
+    """Decode the text of :func:`encode_lists`, or, not *with_ends*, of release 1.0.0; the transactions are sorted
     by process and number.
 
     :raises ValueError: if the text was made by neither.
@@ -155,15 +155,15 @@ def _transactions_of_process(sink: str, cursor: Cursor) -> Iterator[Transaction]
 
 
 def latest_batch(committed: OffsetAndMetadata) -> Progress | None:
-    """What the offset of partition 0 of a progress topic says, without the lists; None if no sink has committed it."""
+    """The progress in the offset of partition 0 of its topic, without the lists; None if no sink has committed it."""
     first = _FirstPart.if_any(committed)
     return None if first is None else first.progress
 
 
 class _FirstPart(NamedTuple):
-    """What the offset of partition 0 says: the *progress* without its lists, and the beginning of their *text*, which
-    continues in the metadata of *parts* - 1 further partitions. *version* is the one that the metadata name; None in
-    older formats."""
+    """The content of the offset of partition 0: the *progress* without its lists, and the beginning of their *text*,
+    which continues in the metadata of *parts* - 1 further partitions. *version* is the one that the metadata name; None
+    in older formats."""
 
     progress: Progress
     parts: int
@@ -196,7 +196,7 @@ class _FirstPart(NamedTuple):
 
     @classmethod
     def if_any(cls, first: OffsetAndMetadata | None) -> _FirstPart | None:
-        """What *first*, the offset of partition 0, says; None if there is none, or no sink wrote it."""
+        """The content of *first*, the offset of partition 0; None if there is none, or no sink wrote it."""
         try:
             return None if first is None else cls.of(first)
         except ValueError:
@@ -300,7 +300,7 @@ class ProgressStore:
             return False
         if before.decider is not None or not before.transactions or first.parts > 1:
             return True
-        # Nothing else tells two decisions of one second apart.
+        # Two decisions of the same second may differ only in their transactions.
         return decode_lists(self._sink, first.text, with_ends=False).transactions == before.transactions
 
     def _texts(self, progress: Progress, decider: ProducerIdAndEpoch, partition_count: int) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The driver's side of the two protocols: how the rows of a batch and the decision about them become one.
+"""The driver's side of the two protocols, which commit the rows of a batch together with its progress.
 
 "Atomic" (:class:`AtomicSink`): all tasks write to the driver's own transaction, which also contains the progress, so a
 part of a batch can never be committed without the rest. Only one task may write to a Kafka partition, so the rows must
@@ -47,8 +47,8 @@ _log = logging.getLogger(__name__)
 #: The rows of a task, by the partitions that it wrote to.
 TaskRows: TypeAlias = Mapping[TopicPartition, RowRange]
 
-#: Writes the rows: takes the plan and returns those of each task. It raises AttemptError if another attempt may
-#: succeed, FencedError if its transaction is no longer its own, and whatever else ends the batch.
+#: Writes the rows of a plan and returns those of each task. It raises AttemptError if another attempt may succeed, and
+#: FencedError if the transaction has another producer by now. Any other exception ends the batch.
 WriteRows: TypeAlias = Callable[[Plan], Sequence[TaskRows]]
 
 
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
 
 
 class AtomicSink:
-    """The side of the *driver*. Tasks write with the plan's ``driver`` transaction."""
+    """The atomic protocol on the driver. Tasks write with the plan's ``driver`` transaction."""
 
     def __init__(self, driver: SinkDriver) -> None:
         self._driver = driver
@@ -77,12 +77,13 @@ class AtomicSink:
     ) -> Outcome:
         """Write *version* and commit it, in up to *attempts* attempts. Each attempt starts from the beginning.
 
-        Only an AttemptError of *write_rows* is followed by another attempt. Everything else that it raises, also an
-        interrupt, is raised at once, with the transaction aborted.
+        Another attempt follows only an AttemptError, of *write_rows* or of the commit. After any other exception of
+        *write_rows*, also an interrupt, the transaction is aborted and the exception is raised.
 
         :param offsets: identifies the rows of *version*, if they are known.
         :raises FencedError: if another driver has taken over the sink.
-        :raises ExactlyOnceError: if the batch could not be written; none of its rows will ever be visible.
+        :raises ExactlyOnceError: if the batch was not committed; none of its rows will ever be visible.
+        :raises KafkaTimeoutError: if a response is missing; the batch may be committed, and the next plan finds out.
         """
         failures: list[str] = []
         with self._driver.turn():
@@ -115,7 +116,7 @@ class AtomicSink:
         return replace(plan_batch(self._driver, writer, version, with_rows=True), offsets=offsets)
 
     def _rows(self, plan: Plan, version: int, write_rows: WriteRows) -> Sequence[TaskRows]:
-        """What *write_rows* returns; if it fails, the transaction of *plan* is aborted."""
+        """The result of *write_rows*; if it fails, the transaction of *plan* is aborted."""
         try:
             return write_rows(plan)
         except BaseException as error:
@@ -129,8 +130,8 @@ class AtomicSink:
             raise
 
     def _is_fenced(self, plan: Plan) -> bool:
-        """Whether a newer driver is why *plan*'s transaction is refused. Brokers give the same answer after they have
-        aborted it at its time-out, which leaves the id in the next epoch, aborted; a fence gives out a later one."""
+        """Whether brokers refuse *plan*'s transaction because of a newer driver. They return the same codes after they
+        have aborted it at its time-out. The id then has the next epoch, aborted; after a fence it has a later one."""
         name = plan.driver.transactional_id
         try:
             described = self._driver.client.run(self._driver.client.describe([name])).get(name)
@@ -168,7 +169,7 @@ class AtomicSink:
             ) from error
         except BaseException as error:
             if not isinstance(error, KafkaError):
-                # What was decided before stays decided.
+                # A transaction that was committed before stays committed.
                 self._give_up(plan)
             raise
 
@@ -177,10 +178,10 @@ class AtomicSink:
         rows are visible, and the progress makes every retry skip the version.
 
         :raises ExactlyOnceError: if several tasks wrote to one partition; the transaction was aborted.
-        :raises FencedError: if a newer driver has taken over; the batch was not committed.
+        :raises FencedError: if a newer driver has taken over; it knows whether the batch was committed before.
+        :raises KafkaTimeoutError: if a response is missing; the batch may be committed.
         :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction was aborted.
-        :raises AttemptError: if the brokers aborted the transaction, or if rows of an earlier one would be committed
-            with it; both were aborted then.
+        :raises AttemptError: if the brokers aborted the transaction, or lost the abort of an earlier one; all was aborted.
         """
         counts = Counter(partition for of_task in rows for partition in of_task)
         shared = sorted(str(partition) for partition, count in counts.items() if count > 1)
@@ -212,9 +213,9 @@ class AtomicSink:
         self._driver.warn_of_long(plan)
 
     async def _open_before(self, plan: Plan, ranges: TaskRows) -> list[TopicPartition]:
-        """The partitions of *ranges* in which the driver's producer has something open before its rows, or whose leader
-        does not know these rows. What was committed before is in every partition: the plan has seen to that. So it is
-        a transaction whose abort was lost, and which a leader that had been replaced did not show to the plan."""
+        """The partitions of *ranges* in which the driver's producer has a transaction open before its rows, or whose
+        leader does not have these rows. The plan has ensured that each partition has all earlier commit markers, so it
+        is a transaction whose abort marker was lost, and which a replaced leader did not report to the plan."""
         if not ranges or (plan.progress is not None and plan.progress.decider is None):
             # Release 1.0.0 did not record where its batch ends.
             return []
@@ -242,7 +243,7 @@ _LEFT_OPEN: Final = "transactions that do not belong to a batch stay open until 
 
 
 class ParallelSink:
-    """The side of the *driver*; see :class:`~kafka_sink.exactly_once.writing.WriterTransactions` for the task side."""
+    """The parallel protocol on the driver; tasks use :class:`~kafka_sink.exactly_once.writing.WriterTransactions`."""
 
     def __init__(self, driver: SinkDriver) -> None:
         self._driver, self._client = driver, driver.client
@@ -264,17 +265,16 @@ class ParallelSink:
         records_empty: bool = False,
     ) -> Plan | None:
         """Commit *version*. On return all of *written* are committed, and the progress makes every retry skip the
-        version. If another driver had committed it before, of which *plan* was not told, *written* are aborted, and
-        what is returned is the plan that was told.
+        version. If another driver committed it and *plan* did not know, *written* are aborted; then return a new plan,
+        whose progress contains that commit. If nothing was written, the progress is recorded from time to time; with
+        *records_empty* always.
 
-        If nothing was written, the progress is recorded from time to time; with *records_empty* always.
-
-        :raises UndecidedError: if a transaction is not as its task left it, or *plan*'s progress is not the latest
+        :raises UndecidedError: if a transaction is not open as its task left it, or *plan*'s progress is not the latest
             decision and *version* not committed; all were aborted, and the batch may be run again.
-        :raises FencedError: if a newer driver has taken over; this driver committed and aborted nothing.
+        :raises FencedError: if a newer driver has taken over; it completes the batch if this driver had decided it.
         :raises TornBatchError: if the batch was decided, and the brokers then aborted some transactions.
-        :raises KafkaTimeoutError: if there is no answer in time; the next :meth:`plan` finishes the batch.
-        :raises ExactlyOnceError: if the brokers refuse it; the next :meth:`plan` finishes the batch if it was decided.
+        :raises KafkaTimeoutError: if a response is missing; the next :meth:`plan` completes the batch if it is decided.
+        :raises ExactlyOnceError: if the brokers refuse it; the next :meth:`plan` completes the batch if it is decided.
         """
         transactions = tuple(sorted(task.transaction for task in written))
         offsets = plan.offsets_of(version)
@@ -340,12 +340,12 @@ class ParallelSink:
         self._driver.prove(plan)
 
     def look_ahead(self) -> None:
-        """Begin to look for the next batch, if this process plans it; see
+        """Begin to observe the sink for the next batch, which this process may plan; see
         :func:`~kafka_sink.exactly_once.planning.look_ahead`."""
         look_ahead(self._driver)
 
     def give_up(self, plan: Plan) -> None:
-        """Abort the batch of *plan* at once, so that readers need not wait for what its tasks have written. Its tasks
+        """Abort the batch of *plan* at once, so that readers need not wait for the rows of its tasks. Its tasks
         have ended, and its driver has proposed nothing. If this fails, the next plan aborts it."""
         if opened := self._client.run(self._losers(())):
             self._abort_losers(plan, opened)

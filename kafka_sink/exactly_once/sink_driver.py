@@ -1,14 +1,14 @@
-"""What a sink's driver asks of the brokers, one exchange or decision at a time.
+"""The steps of a sink's driver: its exchanges with the brokers, and its decisions.
 
-Used on the driver, by one thread at a time. A driver may die or be overtaken between any two steps: after each of them,
-its docstring says what is certain. A step of a driver that was paused and resumes does no harm, because every request
-is either fenced or names one exact transaction. Which steps a batch takes, and in which order, is decided by the table
-of :mod:`~kafka_sink.exactly_once.situation` and by the two protocols.
+Used on the driver, by one thread at a time. A driver may die or be overtaken between any two steps: the docstring of
+each states what is certain after it. A step of a driver that was paused and resumes does no harm, because every request
+is either fenced or names one exact transaction. The table of :mod:`~kafka_sink.exactly_once.situation` and the two
+protocols determine the steps of a batch and their order.
 
-A broker that dies at the wrong moment may never write the markers of a transaction, although its coordinator says that
-it is complete (KAFKA-20734). The next marker of the same producer id then decides about its rows as well. So what is
-missing is written again first: the partitions are added to a transaction of the same id, without writing to them, and
-that one is ended. This needs no permission that the sink does not have.
+If a broker dies at the wrong moment, the markers of a transaction may never be written, although its coordinator
+describes it as complete (KAFKA-20734). The next marker of the same producer id then decides about its rows as well. So
+the driver first writes missing markers again: it adds the partitions to a transaction of the same id, without writing
+to them, and ends that one. This needs no permission that the sink does not have.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from kafka_sink.exactly_once.transactions import (
 
 _log = logging.getLogger(__name__)
 
-#: Time-outs from Kafka's default for transaction.max.timeout.ms on; no practical broker configuration allows only less.
+#: Time-outs from Kafka's default for transaction.max.timeout.ms downwards, ms; brokers allow at least one in practice.
 _TIMEOUTS_MS: Final = tuple(900_000 >> halvings for halvings in range(10))
 
 _SLICE_S: Final = 0.5
 
-#: For each log of a topic besides the progress topic, that topic's metadata are asked for less often, ms: some progress
-#: topics were chosen because they are smaller. At most, readers wait so long for an end that the brokers have lost.
+#: The metadata of topics besides the progress topic are cached for this time, ms, for each of their logs, because there
+#: may be many; at most for the second time. A lost marker may be found that much later.
 MS_FOR_A_LOG: Final = 10
 _LONGEST_VALID_MS: Final = 60_000
 
@@ -95,7 +95,7 @@ class SinkDriver:
         self.two_phase = two_phase
         self._topics = None if topics is None else {progress_topic, *topics}
         self._timeout_ms = timeout_ms
-        #: Two drivers with the same see the same of the sink.
+        #: The options on which an observation depends: one made ahead is valid only for a driver with the same.
         self.wanted = (timeout_ms, two_phase, self._topics)
 
     @contextmanager
@@ -104,7 +104,7 @@ class SinkDriver:
         turn = self.remembered.turn
         if not turn.acquire(timeout=_SLICE_S):
             _log.info("another thread of this process writes to the sink %r; this one waits for its turn", self.name)
-            # In slices: an exception that another thread asks for wakes no lock.
+            # In slices: an asynchronous exception from another thread does not interrupt a lock wait.
             while not turn.acquire(timeout=_SLICE_S):
                 pass
         try:
@@ -116,7 +116,7 @@ class SinkDriver:
         """The wall time of a decision, s."""
         return self.clock.wall_ms() // 1000
 
-    # --- look: nothing is changed ------------------------------------------------------------------------------------
+    # --- observe: nothing is changed ---------------------------------------------------------------------------------
 
     async def partitions(self) -> tuple[PartitionInfo, ...]:
         """The partitions of the progress topic.
@@ -132,7 +132,7 @@ class SinkDriver:
         return partitions
 
     async def other_logs(self) -> frozenset[Log]:
-        """The logs of the other topics that rows go to; not older than what it costs to ask for them allows."""
+        """The logs of the rows' other topics, cached for MS_FOR_A_LOG for each log, and for a minute at most."""
         remembered, now_ms = self.remembered, self.clock.monotonic_ms()
         others = None if self._topics is None else self._topics - {self.progress_topic}
         if others is not None and not others:
@@ -156,7 +156,7 @@ class SinkDriver:
 
     async def left_open(self, winners: Collection[Transaction] = ()) -> list[Transaction]:
         """The open transactions of tasks, without those whose ids are in *winners*, and without those whose lost
-        commit is written again."""
+        commit is being written again."""
         names = await self.client.list_ids(["Ongoing"], writer_pattern(self.id))
         winning = {winner.transactional_id for winner in winners}
         others = [name for name in names if name not in winning and is_writer_id(self.id, name)]
@@ -169,8 +169,8 @@ class SinkDriver:
         return own is not None and any(last.is_commit_of(own, version) for version in TransactionVersion)
 
     async def last_transaction(self, *, with_rows: bool) -> tuple[TransactionDescription | None, OpenRows]:
-        """The description of the driver's id, and what its producer id has open in partitions although it is at rest;
-        nothing of that unless *with_rows*, for drivers whose transactions contain no rows."""
+        """The description of the driver's id, and the rows of its producer id that are open in partitions although its
+        last transaction is complete; not *with_rows* (no transaction of the driver contains any), they are not read."""
         name = driver_id(self.id)
         last = (await self.client.describe([name])).get(name)
         if last is None or not with_rows or not (last.is_over or last.is_repair):
@@ -184,19 +184,19 @@ class SinkDriver:
         return last, _of_producer(opened, last.transaction.producer_id)
 
     async def record(self) -> TransactionDescription | None:
-        """The description of the id that records a lost commit; None if there is none, as of most sinks."""
+        """The description of the id that records a lost commit; None if there is none, as for most sinks."""
         name = repair_id(self.id)
         return (await self.client.describe([name])).get(name)
 
     async def behind(self, ends: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
-        """The partitions of *ends* whose last stable offset has not reached the given offset. A leader that was
-        replaced may know less, and never more: what was stable stays so."""
+        """The partitions of *ends* whose last stable offset has not reached the given offset. A replaced leader may
+        return a lower offset, but never a higher one: a stable offset stays stable."""
         stable = await self.client.leaders.end_offsets(ends, stable=True)
         return frozenset(partition for partition, offset in stable.items() if offset < ends[partition])
 
     async def without_end(self, decided: Progress) -> frozenset[TopicPartition]:
         """Those of :meth:`behind` where the driver of *decided* has rows open, or whose leader does not know its rows.
-        In the others a transaction of somebody else is open."""
+        In the others a transaction of another producer is open."""
         ends, by = dict(decided.ends), decided.decider
         if by is None or not (behind := await self.behind(ends)):
             return frozenset()
@@ -219,19 +219,19 @@ class SinkDriver:
 
     @property
     def wanted_timeout_ms(self) -> int:
-        """The time-out of the driver's transactions. Those that record a lost commit have a meaning of their own."""
+        """The time-out of the driver's transactions, ms; never one of those that record a lost commit."""
         timeout_ms = _TIMEOUTS_MS[0] if self._timeout_ms is None else self._timeout_ms
         return timeout_ms - (timeout_ms in COMPLETING_MS)
 
     async def fence(self) -> tuple[Transaction, int]:
         """The driver's id with a new epoch, and the time-out that the brokers accepted.
 
-        From then on no older driver can decide anything. An open transaction of the id is aborted, unless it was
-        decided; then, and if an answer is lost, the request is not repeated, because it would overwrite what tells how
-        that transaction ended.
+        From then on no older driver can decide. An open transaction of the id is aborted; a decided one is completed.
+        After either, or a lost response, the request is not repeated: it would overwrite the only record of how that
+        transaction ended.
 
         :raises ApiError: CONCURRENT_TRANSACTIONS if the id had an open or unfinished transaction.
-        :raises DisconnectError: if the answer was lost.
+        :raises DisconnectError: if the response was lost.
         """
         timeouts_ms = _TIMEOUTS_MS if self._timeout_ms is None else (self.wanted_timeout_ms,)
         final = (ErrorCode.CONCURRENT_TRANSACTIONS,)
@@ -249,7 +249,7 @@ class SinkDriver:
         return await self.client.init_producer_id(name, timeouts_ms[-1], **options), timeouts_ms[-1]
 
     def try_two_phase(self) -> None:
-        """Return if the brokers offer two-phase commit to this principal; the driver's id has to be fenced again.
+        """Return if the brokers offer two-phase commit to this principal. Then the driver's id must be fenced again.
 
         :raises ExactlyOnceError: if they do not; the text says what they need.
         """
@@ -262,7 +262,7 @@ class SinkDriver:
         self.remembered.has_two_phase = True
 
     def fenced(self, why: object, version: int = -1) -> FencedError:
-        """The error of a driver that is not the latest one, *why*; it was to commit *version*, if any."""
+        """The error of a driver that is not the latest one; *why* is the evidence, *version* the batch, if any."""
         batch = "" if version < 0 else f"batch {version} was not committed: "
         return FencedError(f"{batch}a newer driver has taken over the sink {self.name!r} ({why}); this one stops")
 
@@ -271,9 +271,9 @@ class SinkDriver:
     async def propose(self, plan: Plan, progress: Progress, of_tasks: Sequence[Transaction] = ()) -> None:
         """Add *progress* to the driver's transaction; nothing is decided until the transaction is committed.
 
-        From then on it is certain that *plan*'s progress is the latest decision. The coordinator that accepted the
-        write is the current one, all decisions before the driver's fence have ended there, and since then nobody else
-        can have decided, or this driver's transaction cannot be committed.
+        On return *plan*'s progress is certain to be the latest decision. The coordinator that accepted the write is the
+        current one and has completed all decisions before the driver's fence. If another driver has decided since then,
+        this driver's transaction cannot be committed.
 
         :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction and those
             *of_tasks* were aborted.
@@ -294,7 +294,7 @@ class SinkDriver:
         in Kafka as a whole: if this driver dies, the next one commits its transactions. Raises as :meth:`decide`."""
         (code,) = self.client.run(self.client.end([plan.driver], plan.transaction_version, commit=True)).values()
         if code in FENCED:
-            # An answer may have been lost, and a newer driver may have taken over before the retry.
+            # A response may have been lost, and a newer driver may have taken over before the retry.
             why = f"{code.name}; it knows whether batch {progress.version} was committed before"
             raise self.fenced(why)
         if code is not ErrorCode.NONE:
@@ -308,18 +308,18 @@ class SinkDriver:
         """Commit *progress* as the sink's latest decision, in the transaction of *plan*'s driver.
 
         :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction was aborted.
-        :raises FencedError: if a newer driver has taken over; the batch was not decided.
+        :raises FencedError: if a newer driver has taken over; it knows whether the batch was decided before.
         :raises UndecidedError: if the brokers aborted the driver's transaction.
         """
         self.client.run(self.propose(plan, progress))
         self.end_decision(plan, progress)
 
     def prove(self, plan: Plan) -> None:
-        """Return if *plan*'s progress is the latest decision and no newer driver had taken over when this was called;
-        the driver's id has to be fenced again. Progress is written for that, and aborted.
+        """Return if *plan*'s progress is the latest decision and no newer driver had taken over when this was called.
+        The driver writes a progress for that, and aborts it; afterwards its id must be fenced again.
 
-        Needed before anything is done that only the latest decision permits, other than a decision of this driver:
-        OffsetFetch and DescribeTransactions are also answered by coordinators that were replaced.
+        Required before any action that only the latest decision permits, except a decision of this driver: replaced
+        coordinators also answer OffsetFetch and DescribeTransactions.
 
         :raises OutdatedProgressError: if it is not.
         :raises FencedError: if a newer driver has taken over.
@@ -329,7 +329,7 @@ class SinkDriver:
         self.abort([plan.driver], plan.transaction_version)
 
     def abort(self, transactions: Collection[Transaction], transaction_version: TransactionVersion) -> None:
-        """Abort *transactions*; their rows will never be visible. Those that have ended stay as they are."""
+        """Abort *transactions*; their rows will never be visible. Those that have ended are not changed."""
         self.client.run(self.client.end(transactions, transaction_version, commit=False))
 
     def warn_of_long(self, plan: Plan) -> None:
@@ -344,7 +344,7 @@ class SinkDriver:
                 plan.timeout_ms,
             )
 
-    # --- lost ends ---------------------------------------------------------------------------------------------------
+    # --- lost markers ------------------------------------------------------------------------------------------------
 
     async def write_end_again(
         self,
@@ -355,8 +355,8 @@ class SinkDriver:
         commit: bool,
         with_group: bool,
     ) -> None:
-        """End the last transaction of *description* again in *partitions*, and its offsets *with_group*. If the id has
-        another producer by now, nothing happens.
+        """Write the markers of the last transaction of *description* again in *partitions*, and *with_group* for its
+        offsets. Nothing happens if the id has another producer by now.
 
         Until the next InitProducerId, the coordinator's description of an id at rest proves how its transaction ended.
         A commit that is written again is recorded in the id itself, by a time-out that no other transaction has
@@ -375,7 +375,7 @@ class SinkDriver:
             if commit and not description.is_repair:
                 if transaction.transactional_id == driver_id(self.id):
                     # Late fences of two frozen drivers could abort the transaction that writes the commit again, and
-                    # then overwrite its time-out, so an id of its own records it as well.
+                    # then overwrite its time-out, so the repair id records it as well.
                     committed = transaction.epoch - (transaction_version is TransactionVersion.V2)
                     await self.client.init_producer_id(repair_id(self.id), record_of(committed))
                 transaction, _ = await self._begin_epoch(
@@ -390,12 +390,12 @@ class SinkDriver:
             await self.client.init_producer_id(record.transactional_id, NO_RECORD_MS, expected=record)
 
     async def search(self, logs: frozenset[Log], transaction_version: TransactionVersion) -> None:
-        """Write ends of tasks' transactions that the brokers have lost, so that readers need not wait for them.
+        """Write markers of tasks' transactions that the brokers have lost, so that readers need not wait for them.
 
-        Brokers lose ends only in partitions without a leader, so logs are searched when this process begins, and when
-        some of *logs*, those that may have rows of the sink, have other leaders than when they were searched.
-        Partitions whose leader does not answer are left out, to be searched the next time. A failure is logged: what is
-        lost holds readers up, and keeps nobody from writing.
+        Brokers lose markers only in partitions without a leader, so logs are searched when this process begins, and
+        when some of *logs*, those that may have rows of the sink, have other leaders than at the last search.
+        Partitions whose leader does not answer are left out, to be searched the next time. A failure is only logged:
+        lost markers delay readers, but do not prevent writes.
         """
         leaders, searched = self.client.leaders, logs
         try:
@@ -414,8 +414,8 @@ class SinkDriver:
     async def _end_writers(
         self, opened: Mapping[TopicPartition, Collection[LogTransaction]], transaction_version: TransactionVersion
     ) -> None:
-        """End what of *opened* is open under an id that writes rows although the id is at rest. What cannot be ended
-        is logged with the command that ends it."""
+        """End the transactions of *opened* that belong to ids of tasks whose last transaction is complete. Those whose
+        outcome is not proven are logged with the command that ends them."""
         producer_ids = {txn.producer_id for transactions in opened.values() for txn in transactions}
         names = await self.client.list_ids(producer_ids=producer_ids)
         described = await self.client.describe(name for name in names if is_writer_id(self.id, name))
@@ -432,14 +432,14 @@ class SinkDriver:
 
 
 def logs_of(partitions: Iterable[PartitionInfo]) -> frozenset[Log]:
-    """The logs of *partitions* that have a leader; nothing can be searched in others."""
+    """The logs of those of *partitions* that have a leader; others cannot be searched."""
     return frozenset(
         Log(info.topic_partition, info.leader, info.leader_epoch) for info in partitions if info.leader is not None
     )
 
 
 def unproven(group: str, what: str, rows: OpenRows) -> LostEndError:
-    """The error for a transaction whose end is lost in *rows*, or in the offsets of *group*; *what* says which."""
+    """The error for a transaction whose marker is lost in *rows*, or in the offsets of *group*; *what* names it."""
     ongoing = [
         f"{partition} from offset {txn.start_offset} on (producer id {txn.producer_id}, epoch {txn.epoch})"
         for partition, txn in sorted(rows.items())

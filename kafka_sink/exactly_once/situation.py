@@ -1,7 +1,7 @@
-"""The table of exactly once: the next move of a driver that begins a batch, from what it knows of its sink.
+"""The table of exactly once: the next move of a driver that begins a batch, from its knowledge of its sink.
 
-Pure values and functions: :func:`next_move` is the only place that decides, and it asks nobody. It is total: for every
-situation, the first rule of :data:`TABLE` that applies gives the move. :mod:`~kafka_sink.exactly_once.planning`
+Pure values and functions: :func:`next_move` is the only place that decides, and it sends no request. It is total: for
+every situation, the first rule of :data:`TABLE` that applies gives the move. :mod:`~kafka_sink.exactly_once.planning`
 observes and performs. ``docs/internals/exactly-once.md`` shows the same table, printed from this one.
 """
 
@@ -69,7 +69,7 @@ class Batch(Enum):
 
 
 class Move(Enum):
-    """What the driver does next. The texts are those of the documentation."""
+    """The driver's next action. The texts are those of the documentation."""
 
     REFUSE_WRITER = "stop with ProgressError"
     SKIP = "end the plan without an epoch: the batch is not written"
@@ -112,24 +112,24 @@ LAST_MOVES: Final = frozenset({Move.SKIP, Move.FOLLOW, Move.BEGIN})
 
 @dataclass(frozen=True)
 class Situation:
-    """What a driver knows of its sink at one moment of a plan.
+    """A driver's knowledge of its sink at one moment of a plan.
 
     *last* is the description of the driver's id (None: never used, or forgotten); *open_rows* are rows of its producer
     that are open in partitions, and *behind* the partitions of the last batch whose last stable offset has not reached
     its end. *record* is the id that records a lost commit of the driver. *is_stable*: no transaction holds a newer
     progress. *is_in_order*: the description was made before the progress was read. *is_patient*: the driver has waited
-    for less than two seconds. *left_open* are the transactions that tasks had open before the fence; *described* those
-    of the decided batch, if they were asked for, and *outcomes* the codes of their commits.
+    for less than two seconds. *left_open* are the transactions that tasks had open before the fence; *described* are
+    the ids of the decided batch, if they were described, and *outcomes* the codes of its commits.
 
     *own* is the driver's transaction of the batch that this process planned last. *fence* is the transaction that this
-    plan's InitProducerId has begun, and *fenced_after* the one that was described before. *is_proven*: behind an
-    accepted write, *progress* was the latest one, and no newer driver was there when *left_open* was listed. *logs* are
-    those that rows go to, and *partition_count* the partitions of the progress topic.
+    plan's InitProducerId has begun, and *fenced_after* the one that was described before. *is_proven*: an accepted
+    write has proven that *progress* is the latest one, and that no newer driver had taken over when *left_open* was
+    listed. *logs* are those that rows go to, *partition_count* is the number of partitions of the progress topic.
     """
 
     version: TransactionVersion
     wanted_timeout_ms: int
-    #: The writer and the batch that are asked for, if they are known, and the batch that an operator accepts.
+    #: The writer and the version to be written, if they are known, and the version that an operator accepts.
     writer: str | None = None
     batch_version: int | None = None
     accepted: int | None = None
@@ -165,7 +165,7 @@ class Situation:
     @property
     def is_in_progress(self) -> bool:
         """Whether the last transaction, if it is a commit, is the one that decided the progress: each commit of a
-        driver has one. Otherwise its end was lost, or a group coordinator that was replaced has answered. A progress of
+        driver has one. Otherwise its marker was lost, or a replaced group coordinator has answered. A progress of
         release 1.0.0 does not name its transaction."""
         last, progress = self.last, self.progress
         if last is None or last.state != "CompleteCommit" or last.is_repair:
@@ -177,14 +177,14 @@ class Situation:
 
     @property
     def recorded_epoch(self) -> int | None:
-        """The epoch of the driver's commit that was lost, and recorded; None if none is."""
+        """The epoch of the driver's commit that is recorded as lost; None if none is."""
         return None if self.record is None else self.record.recorded_epoch
 
     @property
     def is_decision_lost(self) -> bool:
         """Whether a commit of the driver is recorded as lost, and the progress does not prove that it was written
-        again. An older progress does not have the decision; of a batch whose rows are the driver's own, the progress
-        may have its end, and the rows an abort."""
+        again. An older progress does not have the decision; in the atomic protocol, the progress may have its commit
+        marker, and the rows an abort marker."""
         if self.recorded_epoch is None:
             return False
         if self.progress is None or self.progress.decider is None:
@@ -218,7 +218,7 @@ class Situation:
         return self._missing(last)
 
     def _missing(self, last: TransactionDescription) -> End:
-        """The end of the complete transaction *last*, which is missing somewhere."""
+        """The end of the complete transaction *last*, whose marker is missing somewhere."""
         commit = last.proves_commit((txn.epoch for txn in self.open_rows.values()), self.version)
         if commit is None:
             return End.UNPROVEN
@@ -251,19 +251,19 @@ class Situation:
 
     @property
     def undecided(self) -> list[Transaction]:
-        """What tasks left open, without the transactions of the decided batch."""
+        """The transactions that tasks left open, without those of the decided batch."""
         decided = frozenset(() if self.progress is None else self.progress.transactions)
         return [txn for txn in self.left_open if txn not in decided]
 
     def with_progress(self, progress: Progress | None) -> Situation:
-        """This situation with the *progress* that was read last; what is known of another one no longer counts."""
+        """This situation with the *progress* that was read last; knowledge of a different one is discarded."""
         if progress == self.progress:
             return self
         return replace(self, progress=progress, outcomes=None, is_proven=False)
 
 
 def outcome_of(progress: Progress, outcomes: Mapping[Transaction, ErrorCode]) -> Batch:
-    """The decided batch of *progress* by *outcomes*, the codes of its commits; others were committed before."""
+    """The outcome of *progress*'s batch; *outcomes* are the codes of commits, the rest was committed before."""
     undone = [txn for txn, code in outcomes.items() if code is not ErrorCode.NONE]
     if not undone:
         return Batch.COMMITTED
@@ -275,7 +275,7 @@ def outcome_of(progress: Progress, outcomes: Mapping[Transaction, ErrorCode]) ->
 
 def follows(fence: Transaction, last: Transaction | None) -> bool:
     """Whether *fence* is the epoch that InitProducerId gives out after *last* (None: an id that was never used, or is
-    forgotten), if nothing happened in between. A coordinator that was replaced may know nothing of the id."""
+    forgotten), if no other fence came in between. A coordinator that was replaced may not know the id."""
     if last is None or fence.producer_id != last.producer_id:
         return fence.epoch == 0
     return fence.epoch == last.epoch + 1
@@ -289,8 +289,8 @@ class Condition(NamedTuple):
 
 
 def nothing_happened(s: Situation) -> bool:
-    """Whether no driver, task or leader has been there since this process planned its last batch, which is committed
-    and decided the progress."""
+    """Whether no other driver, open task transaction or new leader was seen since this process planned its last batch,
+    which is committed and decided the progress."""
     last, own, progress = s.last, s.own, s.progress
     return (
         s.version is TransactionVersion.V2
@@ -380,7 +380,7 @@ class Rule:
 
 
 _BEFORE: Final = (Fence.NONE,)
-#: The last transaction is looked at before the fence, and once more if somebody was there in between.
+#: The last transaction is observed before the fence, and once more if another driver has fenced in between.
 _LOOKING: Final = (Fence.NONE, Fence.LATE)
 _AFTER: Final = (Fence.HELD, Fence.LATE)
 

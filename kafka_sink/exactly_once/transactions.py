@@ -39,7 +39,7 @@ def accept_command(sink: str, version: int, writer: str | None = None) -> str:
 
 
 def delete_progress_command(name: str, progress_topic: str) -> str:
-    """The command that deletes the progress of a sink, and nothing of others with the same name."""
+    """The command that deletes the progress of a sink, and not that of others with the same name."""
     return shlex.join(["kafkalite", "groups", "delete", name, "--topic", progress_topic])
 
 
@@ -80,16 +80,16 @@ FENCED: Final = frozenset(
 #: Codes that mean that a transaction has ended otherwise than requested, or that its id has another producer by now.
 OVERTAKEN: Final = FENCED | {ErrorCode.INVALID_TXN_STATE}
 
-#: How many epochs of a producer id are kept for a lost end: the one that it has begun in transaction version 2, and the
-#: one that records a commit while it is written again.
+#: The number of epochs of a producer id that are kept for a lost marker: the one that the end of the transaction begins
+#: in transaction version 2, and the one that records a commit while its marker is written again.
 RESERVED_EPOCHS: Final = 2
 
-#: The time-outs of an id whose last commit is written again because brokers lost it, the longest that the brokers allow
-#: of them. No other transaction of a sink has one, so they record in the id, across crashes, that it must be committed.
+#: The time-outs of an id whose last commit is written again because brokers lost it, ms; the longest that they allow is
+#: used. No other transaction of a sink has one, so they record in the id, across crashes, that it must be committed.
 COMPLETING_MS: Final = tuple(599_993 >> halvings for halvings in range(10))
 
-#: The time-outs of the id that records a lost commit: this and the epoch of the driver's committed transaction, or that
-#: none is lost. Every broker allows them.
+#: Time-outs of the repair id: this value plus the epoch of the driver's lost commit; or NO_RECORD_MS, if none is lost.
+#: Every broker allows them.
 _RECORD_MS: Final = 1_000
 NO_RECORD_MS: Final = 34_000
 
@@ -113,10 +113,10 @@ class Transaction:
 
     @property
     def is_reserved(self) -> bool:
-        """Whether its epoch is one of the last of its producer id, which are kept for lost ends that are written again.
+        """Whether its epoch is one of the last of its producer id, which are kept to write lost markers again.
 
         The transactional id gets another producer id after them (KIP-360; KIP-890: at the end of a transaction), and
-        then no request of a sink can end what the former producer id has open."""
+        then no request of a sink can end open rows of the former producer id."""
         return self.epoch > LAST_PRODUCER_EPOCH - RESERVED_EPOCHS
 
     def __str__(self) -> str:
@@ -164,8 +164,8 @@ class TransactionDescription:
         return None if self.timeout_ms >= NO_RECORD_MS else self.timeout_ms - _RECORD_MS
 
     def proves_commit(self, epochs: Iterable[int], version: TransactionVersion) -> bool | None:
-        """How the last transaction of the id, which is at rest, has ended: in a commit or not. None if the description
-        does not prove that for rows of these *epochs*."""
+        """Whether the last transaction of the id, which is complete, was committed; None if the description does not
+        prove the outcome for rows of these *epochs*."""
         if self.is_repair:
             return None if self.state == "CompleteAbort" else True
         if self.state == "CompleteAbort":
@@ -190,7 +190,7 @@ class TransactionDescription:
 
     @classmethod
     def of(cls, state: TransactionState) -> TransactionDescription:
-        """The description from a coordinator's answer."""
+        """The description from a coordinator's response."""
         return cls(
             Transaction(state.transactional_id, state.producer_id, state.producer_epoch),
             state.transaction_state,

@@ -1,10 +1,10 @@
 """The task side: one process writes rows in these transactions, and the driver ends them.
 
 Used in processes that run tasks, by one task at a time. An id belongs to this process for the process's lifetime. It is
-reused once its last transaction is committed in every partition and no driver can ask about it any more, so ids do not
-accumulate on the brokers, and an attempt of a task cannot disturb the transaction of another. After anything but such a
-commit an id is given up: rows that brokers left open under it (see :mod:`sink_driver`) would share the end of its next
-transaction.
+reused once its last transaction is committed in every partition and no driver can query it any more, so ids do not
+accumulate on the brokers, and an attempt of a task cannot disturb the transaction of another. After any other outcome
+an id is not used again: rows that brokers left open under it (see :mod:`sink_driver`) would be ended by the marker of
+its next transaction.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from kafka_sink.exactly_once.transactions import (
     writer_id,
 )
 
-#: The number of ids with a lost answer after which :meth:`WriterTransactions.begin` gives up.
+#: The number of ids with a lost response after which :meth:`WriterTransactions.begin` gives up.
 _ATTEMPTS: Final = 5
 
 #: The maximum number of ids checked to find a free one.
 MAX_IDS_CHECKED: Final = 20
 
-#: A process with few tasks in a batch has so many ids, and then asks about all but the last of them at once: with only
-#: two ids it would ask in every batch. In version 1, where each transaction asks for its id anyway, it has fewer.
+#: The fewest ids of a process in version 2, which then checks all but the last of them together: with one task, in one
+#: of seven batches, and not in each. Version 1 sends InitProducerId for each transaction anyway, and needs fewer ids.
 FEWEST_IDS: Final = 8
 
-#: The maximum age of a description from which the next transaction may start: after a longer time the brokers may have
-#: forgotten the id.
+#: The maximum age of a description from which the next transaction may start, ms: later the brokers may have forgotten
+#: the id.
 _RECENT_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class _Used:
-    """The last use of an id: the version and the transaction. *ends* are the offsets behind its rows, in each
-    partition; None until all rows are acknowledged. *over* is the description, and the clock's ms before it, once the
-    transaction was found to be committed, in every partition. That stays so, as only this process begins transactions
+    """The last use of an id: the version and the transaction. *ends* are the offsets after its rows, in each
+    partition; None until all rows are acknowledged. *over* is the description that shows it as committed in every
+    partition, and the clock's ms before that request. It stays valid, because only this process begins transactions
     with the id."""
 
     version: int
@@ -60,8 +60,8 @@ class _Used:
 
 
 class WriterTransactions:
-    """The transactional ids of this process, for all sinks that it writes to. What it knows of an id, it knows from one
-    client: sinks of other clusters may have the same name."""
+    """The transactional ids of this process, for all sinks that it writes to. They are kept for each client, because
+    sinks of other clusters may have the same name."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -78,9 +78,9 @@ class WriterTransactions:
     def begin(self, client: CoordinatorClient, plan: Plan, version: int) -> Transaction:
         """Begin a transaction for rows of *version*; it does not contain any rows yet.
 
-        :raises ExactlyOnceError: if this principal may not have it; the text says what to grant.
+        :raises ExactlyOnceError: if this principal may not use the id; the text names the missing permission.
         :raises ApiError: if the coordinator refused for another reason.
-        :raises KafkaTimeoutError: if the answers of all attempts were lost.
+        :raises KafkaTimeoutError: if the responses of all attempts were lost.
         """
         used = self._used.setdefault(client, defaultdict(dict))[plan.sink]
         lost: DisconnectError | None = None
@@ -100,7 +100,7 @@ class WriterTransactions:
         ) from lost
 
     def wrote(self, sink: str, transaction: Transaction, ends: Mapping[TopicPartition, int]) -> None:
-        """Note that all rows of *transaction* are acknowledged; *ends* are the offsets behind them. Without this, the
+        """Note that all rows of *transaction* are acknowledged; *ends* are the offsets after them. Without this, the
         id is not used again."""
         for sinks in self._used.values():
             if transaction.transactional_id in sinks.get(sink, ()):
@@ -112,7 +112,7 @@ class WriterTransactions:
 
     def _next(self, last: _Used, plan: Plan) -> Transaction | None:
         """The transaction that the end of *last* has begun: in version 2 the end gives the id its next epoch, and a
-        producer continues with it as it does after its own commit (KIP-890). None if it must be requested instead."""
+        producer continues with it as it does after its own commit (KIP-890). None if InitProducerId is needed."""
         if plan.transaction_version is not TransactionVersion.V2:
             return None
         assert last.over is not None
@@ -126,9 +126,9 @@ class WriterTransactions:
 
     def _free(self, client: CoordinatorClient, plan: Plan, used: dict[str, _Used]) -> str | None:
         """An id that was last used for a version before the one whose transactions are in the progress: no driver will
-        end that transaction again. It is committed, and nothing of it is open in any partition.
+        end that transaction again. It is committed, and has no open rows in any partition.
 
-        Many ids are looked at together, as each request may involve many brokers.
+        Many ids are checked together, as each request may involve many brokers.
         """
         if plan.progress is None or not plan.progress.transactions:
             return None
@@ -144,7 +144,7 @@ class WriterTransactions:
     def _find_committed(
         self, client: CoordinatorClient, plan: Plan, names: Sequence[str], used: dict[str, _Used]
     ) -> None:
-        """Note which of *names* have a last transaction that is committed everywhere. Others are given up."""
+        """Note which of *names* have a last transaction that is committed everywhere; drop others that have ended."""
         ends: dict[TopicPartition, int] = {}
         for name in names:
             for partition, end in (used[name].ends or {}).items():
@@ -154,13 +154,13 @@ class WriterTransactions:
             described, opened = client.together(client.describe(names), client.leaders.open_before(ends))
             open_ids = _producer_ids(opened)
             if open_ids & {used[name].transaction.producer_id for name in names}:
-                # Now after a description: what an id at rest has open there was lost.
+                # Read after the description: rows still open under an ended transaction have lost their marker.
                 described = client.run(client.describe(names))
                 open_ids = _producer_ids(client.run(client.leaders.open_before(ends)))
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
-            # Something is open, and without READ on the topic nobody can tell whose.
+            # A transaction is open, and without READ on the topic its producer id is not known.
             for name in names:
                 del used[name]
             return
@@ -177,7 +177,7 @@ class WriterTransactions:
 
 def may_write(attempt_number: int) -> bool:
     """Whether the attempt of a task with this number (Spark's, from 0 on) may write in the driver's transaction: only
-    the first one. Brokers could not tell the rows of another one from its duplicates, and nothing takes them back."""
+    the first one. Brokers could not distinguish the rows of another one from duplicates of the first one's."""
     return attempt_number == 0
 
 
