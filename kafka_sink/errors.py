@@ -1,14 +1,14 @@
-"""Every error that users may catch. The tree says what to do about an error:
+"""Every error that users may catch. The class determines the remedy:
 
 * :class:`ConfigError`: change the options, the columns' types, the schema or the versions of packages;
 * :class:`RowError`, :class:`SerializationError`, :class:`UnwritableRowsError`, :class:`TooManyBadRowsError`: correct
   the rows, or keep them as dead letters;
 * :class:`AuthenticationError`, and an :class:`ApiError` whose ``code`` is an ``…_AUTHORIZATION_FAILED``: correct the
   credentials, or grant what is missing;
-* :class:`ApiError`, :class:`SinkWriteError`, :class:`ProtocolError`: look at the brokers and the connection; most are
-  worth another attempt (``error.code.is_retriable``);
-* :class:`RegistryError`: look at the schema registry;
-* :class:`ExactlyOnceError`: the text says whether to run the batch again, or what somebody has to decide.
+* :class:`ApiError`, :class:`SinkWriteError`, :class:`ProtocolError`: check the brokers and the connection; most may
+  be retried (``error.code.is_retriable``);
+* :class:`RegistryError`: check the schema registry;
+* :class:`ExactlyOnceError`: the text says whether to run the batch again, or what an operator has to decide.
 
 All of them are a :class:`KafkaError`. Errors that Spark raises for a failed job contain one of these, which
 :func:`kafka_sink.cause_of` returns; that of a task is a :class:`SinkWriteError`.

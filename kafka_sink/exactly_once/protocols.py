@@ -181,7 +181,7 @@ class AtomicSink:
         :raises FencedError: if a newer driver has taken over; it knows whether the batch was committed before.
         :raises KafkaTimeoutError: if a response is missing; the batch may be committed.
         :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction was aborted.
-        :raises AttemptError: if the brokers aborted the transaction, or lost the abort of an earlier one; all was aborted.
+        :raises AttemptError: if the brokers aborted the transaction, or had lost the abort of an earlier one.
         """
         counts = Counter(partition for of_task in rows for partition in of_task)
         shared = sorted(str(partition) for partition, count in counts.items() if count > 1)

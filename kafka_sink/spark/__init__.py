@@ -1,6 +1,6 @@
 """The Spark sink: the data source, its writers, ``write`` and ``foreach_batch``.
 
-It owns what happens in Spark's processes, on the threads that Spark gives. No other package imports pyspark.
+Its code runs in Spark's processes, on Spark's threads. No other package imports pyspark.
 """
 
 from importlib.util import find_spec

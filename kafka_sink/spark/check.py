@@ -1,4 +1,4 @@
-"""``kafka_sink.check``: says what would make a write fail, before it starts, as seen from the driver and an executor.
+"""``kafka_sink.check``: finds the causes that would make a write fail, from the driver and an executor.
 
 Called on the driver, in the caller's thread; also works in the process of a Spark Connect client. It runs one Spark
 task and writes nothing to the cluster.
@@ -50,13 +50,13 @@ _EXECUTOR = "executor"
 #: The fields of a finding, as an executor returns them.
 _COLUMNS = tuple(field.name for field in fields(Finding))
 
-#: Options by which a write is one of a stream.
+#: Options of streams only.
 _OF_STREAMS = frozenset({"deliveryguarantee", "transactionalidprefix"})
 
 _MEMORY: Final = "memory"
 OVERHEAD: Final = "spark.executor.memoryOverhead"
 
-#: The most memory that a worker was seen with beside buffer.memory (``scripts/bench.sh memory``), rounded up.
+#: The largest measured memory of a worker without buffer.memory (``scripts/bench.sh memory``), rounded up.
 WORKER_MIB: Final = 160
 
 #: Powers of 1024 by the last letter of a size, in MiB.
@@ -80,8 +80,8 @@ def check(
 ) -> CheckReport:
     """Check that a write with these *options* could succeed, and return the findings as a table.
 
-    The driver and one executor each try the bootstrap servers and the address of every broker; the driver also looks up
-    topics, their settings, permissions and API versions, and asks the schema registry. Nothing is written: no record,
+    The driver and one executor each try the bootstrap servers and the address of every broker; the driver also checks
+    topics, their settings, permissions and API versions, and the schema registry. Nothing is written: no record,
     topic, group, transaction or schema. A notebook shows the result as a table. Each wait ends after
     kafka.request.timeout.ms or kafka.max.block.ms, whichever is shorter, and at the registry after ten seconds.
 
@@ -126,7 +126,7 @@ def _target(options: SinkOptions, topics: Sequence[str], schema: StructType | No
 
 
 def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget | None:
-    """The registry of these options, with the subjects that are known: without the columns those of a topic."""
+    """The registry of these options, with the known subjects; without *schema* only those named after the topic."""
     config = options.registry
     if not config.urls:
         return None
@@ -147,7 +147,7 @@ def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget
 
 
 def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarget) -> list[Finding]:
-    # Tasks never ask the registry, so they get none of its credentials.
+    # Tasks send no requests to the registry, so they get none of its credentials.
     target, drivers, is_tuned = replace(target, registry=None), VERSION, options.spec.tune_python_workers
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -163,7 +163,7 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
         yield pyarrow.RecordBatch.from_pydict(columns)
 
     try:
-        # Columns of text and no pickle: with Spark Connect they come from another machine.
+        # Columns of text instead of pickle: with Spark Connect they come from another machine.
         schema = ", ".join(f"{name} string" for name in _COLUMNS)
         with Interrupts() as interrupts:
             rows = run_stoppable(spark, spark.range(0, 1, 1, 1).mapInArrow(run, schema).collect, interrupts)
@@ -179,7 +179,7 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
 
 
 def mib(size: str) -> int:
-    """A size as Spark's settings have it, such as ``512m`` or ``2g``; a number alone is in MiB."""
+    """A size in the form of Spark's settings, such as ``512m`` or ``2g``, in MiB; a number alone is in MiB."""
     match = re.fullmatch(r"\s*([0-9]+)([kmgtp]?)b?\s*", size, re.IGNORECASE)
     return int(int(match[1]) * 1024.0 ** _UNITS[match[2].lower()]) if match else 0
 

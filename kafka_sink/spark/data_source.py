@@ -1,8 +1,8 @@
 """The data source with the name ``kafkalite``, and its writers for ``df.write`` and ``df.writeStream``: at least once,
 and exactly once by version or micro-batch.
 
-Spark makes the data source in processes on the driver's machine, never in the user's own Python process. It validates
-options and columns, asks the brokers what its topics refuse, and creates a missing topic for option topicPartitions.
+Spark creates the data source in processes on the driver's machine, never in the user's own Python process. It validates
+options and columns, reads the limits of its topics, and creates a missing topic for option topicPartitions.
 
 Spark creates one writer per write, and one per micro-batch, in its planner process, and pickles it to the tasks, so it
 only contains plain values. It is unpickled again for ``commit`` and ``abort``; for a stream another one is created for
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
 
     from kafka_sink.exactly_once.model import Plan
 
-#: Those of the tasks; None for one that reported nothing.
+#: The commit messages of the tasks; None for a task that reported nothing.
 Messages: TypeAlias = Sequence[WriterCommitMessage | None]
 
 
 class _Stream:
-    """A stream whose micro-batches this process plans or commits: what was said of its options, and their values."""
+    """A stream whose micro-batches this process plans or commits: the warnings about its options, and their values."""
 
     def __init__(self) -> None:
         self.said = Said()
@@ -77,14 +77,14 @@ class _Stream:
         :raises ConfigError: if an option is invalid.
         """
         parsed = self._parsed
-        # What options of the registry name is not in the digest.
+        # The digest does not cover files that options of the registry name.
         if parsed is None or parsed.registry_properties or parsed.spec.producer.digest_with_files() != self._files:
             self._parsed = parsed = parse_options(texts, is_stream=True)
             self._files = parsed.spec.producer.digest_with_files()
         return parsed
 
 
-#: By the digest of their options.
+#: The streams, by the digest of their options.
 _streams: Final[Latest[bytes, _Stream]] = Latest(50)
 
 
@@ -92,7 +92,7 @@ class KafkaliteDataSource(DataSource):
     """The sink of ``df.write`` and ``df.writeStream``: writes value, key, topic, partition, headers and timestamp to
     Kafka."""
 
-    #: Spark has passed this object on to the process that commits micro-batches: another one has planned them.
+    #: Whether Spark has passed this object on to the process that commits micro-batches, which another one has planned.
     _is_passed_on = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -112,10 +112,10 @@ class KafkaliteDataSource(DataSource):
 
     @in_text
     def writer(self, schema: StructType, overwrite: bool) -> KafkaliteBatchWriter | KafkaliteNumberedBatchWriter:
-        """Check options and columns before any task starts.
+        """Check options and columns before any task starts, and begin a numbered write.
 
-        :raises ConfigError: if the mode is overwrite, an option is unknown or invalid, or a column is missing or has
-            the wrong type.
+        :raises ConfigError: if the mode is overwrite, an option is invalid, or a column is missing or of another type.
+        :raises KafkaError: if brokers or topic are unavailable (ApiError), or an exactly-once write cannot begin.
         """
         if overwrite:
             raise ConfigError(
@@ -137,10 +137,10 @@ class KafkaliteDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> KafkaliteStreamWriter | KafkaliteExactlyOnceStreamWriter:
-        """Check options and columns; *overwrite* is Spark's complete mode, which writes the complete result in every
-        batch.
+        """Check options and columns. *overwrite*: Spark's complete mode writes the complete result in every batch.
 
         :raises ConfigError: if an option is unknown or invalid, or a column is missing or has the wrong type.
+        :raises KafkaError: as :meth:`writer` does.
         """
         configure_logging()
         key = digest_of(self.options)
@@ -164,7 +164,7 @@ _log = logging.getLogger(__name__)
 
 
 class _AtLeastOnce(OfOneVersion):
-    """A DataFrame, or a micro-batch, which has a number."""
+    """A write of a DataFrame, or of a micro-batch, which has a number."""
 
     def __init__(self, spec: WriteSpec) -> None:
         self._spec = spec
@@ -209,8 +209,8 @@ class _ExactlyOnce(OfOneVersion):
     """A batch that is committed once, in a transaction for each task: a data source cannot group rows by Kafka
     partition.
 
-    *writer* is the sink's if it is known before the tasks run. *of_query*: a query numbers the batch, and records the
-    planned offsets in its checkpoint.
+    *writer* is the sink's writer if it is known before the tasks run. *of_query*: a query numbers the batch, and
+    records the planned offsets in its checkpoint.
     """
 
     def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce, writer: str | None, *, of_query: bool) -> None:
@@ -272,9 +272,9 @@ class _ExactlyOnce(OfOneVersion):
         """Decide the batch and commit every transaction of *messages*; Spark regards a micro-batch as complete only
         when this returns.
 
-        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
+        :raises ExactlyOnceError: if the batch was not committed, or only a part of it; the text says which.
         :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; nothing was committed.
-        :raises KafkaError: if a task's message is missing or its row counts differ, or the trigger is continuous.
+        :raises KafkaError: if a message or response is missing, row counts differ, or the trigger is continuous.
         """
         version = self._exactly_once.version if batchId is None else batchId
         assert version is not None
@@ -314,7 +314,7 @@ class _ExactlyOnce(OfOneVersion):
             publish(replace(summary, transactions=len(written), commit_ms=commit_ms), self._spec)
 
     def abort(self, messages: Messages, batchId: int | None = None) -> None:  # noqa: N803
-        """Log the consequences of a batch that did not complete."""
+        """Log the state of a batch that did not complete."""
         outcomes, name = outcomes_of(messages), self._exactly_once.name
         version = self._exactly_once.version if batchId is None else batchId
         _log.warning(

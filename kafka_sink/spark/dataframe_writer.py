@@ -79,20 +79,20 @@ def write(
     :param options: the options of ``format("kafkalite")``, for example ``{"kafka.bootstrap.servers": …}``: texts,
         numbers, True and False, as ``df.write.options`` takes them. An option that is None is not set.
     :param topic: the option of this name.
-    :param app_id: with *version*: write this version once; nothing is written if it or a later version is already
-        committed. Write versions one after another, and a failed version again before the next one.
-        Without it the write is at least once.
+    :param app_id: with *version*: write this version once; nothing is written if it or a later one is committed. Write
+        versions one after another, and a failed one again before the next. Without it the write is at least once.
     :param atomic: Spark shuffles the rows so that one transaction can contain the whole batch. If False, each task has
         its own transaction, without a shuffle. No effect without *app_id*.
-    :param progress: show rows, rows per second and tasks while the write runs, in the place of Spark's own progress
-        bar. Nothing is shown without a terminal or a notebook, with Spark Connect, or if Spark's bar is switched off
-        (``spark.ui.showConsoleProgress=false``).
-    :raises ConfigError: if an option is invalid, a column is missing or has the wrong type, or an atomic write is not
-        possible (over Spark Connect of Spark 3.5).
-    :raises SinkWriteError: if a task could not write its rows: TooManyBadRowsError, UnwritableRowsError, or another
-        cause, which its attributes name. With *app_id* nothing was committed.
-    :raises ExactlyOnceError: if nothing was committed for another reason, or (not atomic) a part was lost in an outage;
-        the text says which.
+    :param progress: show rows, rows per second and tasks during the write, instead of Spark's own progress bar. Nothing
+        is shown without a terminal or notebook, with Spark Connect, or with ``spark.ui.showConsoleProgress=false``.
+    :raises ConfigError: if an option is invalid, a column is missing or has the wrong type, or Spark or an option
+        excludes an atomic write.
+    :raises SinkWriteError: if a task could not write its rows; its class and attributes name the cause. With *app_id*
+        nothing was committed.
+    :raises CancelledWriteError: if another program cancelled the Spark job, or stopped Spark.
+    :raises ApiError, RegistryError: if the brokers, the topic or the schema registry are unavailable.
+    :raises KafkaTimeoutError: if a response is missing; with *app_id* the version may be committed.
+    :raises ExactlyOnceError: if the batch was not committed, or (not atomic) only a part of it; the text says which.
     """
     # None with Spark Connect.
     context = classic_context(df.sparkSession)
@@ -137,7 +137,7 @@ def foreach_batch(
     def write_batch(df: DataFrame, batch_id: int) -> None:
         with once(warned):
             numbered = parsed.numbered(batch_id)
-            # None if it is not available, as with Spark Connect; a thread of the caller's own does not know it.
+            # None with Spark Connect, and in a thread that the program has started.
             query, _ = micro_batch_of(classic_context(df.sparkSession))
             running = running_query(df.sparkSession, query)
             writer, run = APPLICATION, ""
@@ -153,7 +153,7 @@ def foreach_batch(
                 begun = _DataFrameWrite(df, spec, writer, numbers, offsets, is_of_query=True, run=run)
                 begun.report(atomic=atomic)
             except KafkaError as error:
-                # Spark shows the trace twice, between those of Java; the text says what happened.
+                # Spark shows the trace twice, among Java's stack traces; the text is enough.
                 _log.debug("micro-batch %d failed", batch_id, exc_info=True)
                 raise told(error.with_traceback(None)) from None
             except Exception as error:
@@ -173,8 +173,8 @@ def _reaches_brokers(df: DataFrame, options: SinkOptions) -> bool:
 @dataclass
 class WriteCourse:
     """A write to *topic* (None: rows name theirs) of *version* (None: at least once), which an application numbers
-    unless *is_of_query*. Tasks that have ended have added their rows to *counted*. *is_deciding* from the moment when
-    the batch may be committed."""
+    unless *is_of_query*. Tasks that have ended have added their rows to *counted*. *is_deciding*: from now on the
+    batch may be committed."""
 
     topic: str | None
     version: int | None
@@ -183,7 +183,7 @@ class WriteCourse:
     is_deciding: bool = False
 
     def what_stays(self) -> str:
-        """The rows that an end at this moment leaves in the topic, and the remedy, in one sentence."""
+        """The rows that stay in the topic if the write ends now, and the remedy, as text."""
         if self.version is None:
             ended = "" if self.counted is None else f"{self.counted.value:,} rows of tasks that had ended and "
             topics = "their topics" if self.topic is None else f"topic {self.topic}"
@@ -198,11 +198,11 @@ class WriteCourse:
         return f"version {self.version} was about to be committed and is in Kafka as a whole or not at all; {again}"
 
     def stopped(self) -> str:
-        """The meaning of an interrupt at this moment."""
+        """The error text for an interrupt now."""
         return f"the write was stopped: {self.what_stays()}"
 
     def ended_by(self, error: BaseException) -> BaseException:
-        """*error* with what stays, or the error to raise in its place if the Spark job was cancelled."""
+        """*error* with a note about these rows, or the error to raise in its place if the Spark job was cancelled."""
         if isinstance(error, Exception) and is_cancelled(error):
             return CancelledWriteError(f"the write was cancelled ({summary_of(error)}): {self.what_stays()}")
         if isinstance(error, KafkaError):
@@ -218,9 +218,9 @@ class WriteCourse:
 
 @dataclass(frozen=True)
 class _DataFrameWrite:
-    """A write of *df* by *writer*, whose versions are numbered as *numbers* says, with the *offsets* planned for this
-    one; tasks add their rows to *counted*. *is_of_query*: a query writes it, in this *run* (None: not known), whose
-    stop ends the jobs of this thread; other writes end with *interrupts*."""
+    """A write of *df* by *writer*, whose versions have the numbering *numbers*, with the *offsets* planned for this
+    one; tasks add their rows to *counted*. *is_of_query*: a query writes it, in this *run* (None: not known), and its
+    stop ends the jobs of this thread; *interrupts* end other writes."""
 
     df: DataFrame
     spec: WriteSpec
@@ -252,14 +252,14 @@ class _DataFrameWrite:
             failure = course.ended_by(self.interrupts.behind(error))
             publish(replace(summary, outcomes=(), decision="failed", error=reported(failure)), spec)
             if failure is error or self.is_of_query:
-                # Spark tells the stop of a query from a failure by the exception.
+                # Spark distinguishes the stop of a query from a failure by the exception.
                 raise
             raise failure from None
         self.interrupts.meaning = too_late
         elapsed_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
         inputs: list[str] = []
         if lineage.is_configured():
-            # As far as Spark tells.
+            # Not available for every plan.
             with suppress(Exception):
                 inputs = self.df.inputFiles()
         publish(summary, spec, inputs)
@@ -313,7 +313,7 @@ class _DataFrameWrite:
                 "no second phase; remove the option, or set atomic=False",
             )
         spec, writer = self.spec, self.writer
-        # Programs that write otherwise start without it.
+        # Imported only here: other writes start faster without it.
         from kafka_sink.producer.plugins.partitioner import FORMER_DEFAULT
 
         if (partitioner := spec.producer.here().partitioner_class) not in (None, FORMER_DEFAULT):
@@ -359,7 +359,7 @@ class _DataFrameWrite:
             outcome = sink.write(version, writer, self.numbers, write_rows, attempts=_ATTEMPTS, offsets=self.offsets)
             commit_ms = 0 if written_ms is None else SYSTEM_CLOCK.monotonic_ms() - written_ms
         finally:
-            # Not before the commit, which the round trips to the JVM would delay.
+            # Only after the commit, which the round trips to the JVM would delay.
             for rows in placed:
                 remove_checkpoint(rows)
         summary = replace(summary, attempts=outcome.attempts, commit_ms=commit_ms)
@@ -372,7 +372,7 @@ class _DataFrameWrite:
         from pyspark.sql.types import BinaryType, ByteType, IntegerType, StructField, StructType
 
         df, spec = self.df, self.spec
-        # Without the information that a column has no nulls: a row that is dropped only has nulls.
+        # All columns are nullable: a row that is dropped only has nulls.
         payloads = {form.column for form in spec.formats}
         fields = [
             StructField(item.name, BinaryType() if item.name in payloads else of_rows(item.dataType))
@@ -380,7 +380,7 @@ class _DataFrameWrite:
             if item.name != "partition"
         ]
 
-        # The limits of timestamps depend on it: if Spark runs a stage again, each row is judged alike.
+        # The limits of timestamps depend on it: if Spark runs a stage again, the result for each row is the same.
         now_ms = SYSTEM_CLOCK.wall_ms()
         fields.append(StructField("partition", IntegerType()))
         if spec.on_bad_row != FAIL:
@@ -402,10 +402,10 @@ class _DataFrameWrite:
     def _outcomes(
         self, rows: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskOutcome], *, with_copies: bool = False
     ) -> list[TaskOutcome]:
-        """Run *task* on every partition of *rows*, and count the rows of each. *with_copies*: copies of the tasks wait
-        for them, and the first failure ends all.
+        """Run *task* on every partition of *rows*, and count the rows of each. *with_copies*: speculative copies of the
+        tasks wait for them, and the first failure ends all.
 
-        :raises SinkWriteError: if a task has failed; of several failures, what no attempt cures comes first.
+        :raises SinkWriteError: if a task has failed; of several failures, a permanent one takes precedence.
         :raises KafkaError: if a task's outcome is missing or its row counts differ.
         """
         counted, spec = self.counted, self.spec
@@ -425,14 +425,14 @@ class _DataFrameWrite:
         outcomes = [outcome_of(row.outcome) for row in self._run_jobs(collect)]
         failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
         if failures:
-            # What no attempt cures, or else a fence, says most of why all have failed.
+            # A permanent failure, or else a fence, is the likeliest cause of the others.
             raise max(failures, key=lambda failure: (failure.is_permanent, failure.code in FENCED))
         return check_messages(outcomes)
 
     def _run_jobs(self, action: Callable[[], T]) -> T:
-        """The result of *action*, which runs Spark jobs for the rows. If it is interrupted or fails, they have ended.
+        """The result of *action*, which runs Spark jobs for the rows. If this raises, the jobs have ended.
 
-        :raises SinkWriteError: if a task says why it could not write, without the stack traces of Python and Java.
+        :raises SinkWriteError: if a task could not write its rows; without the stack traces of Python and Java.
         """
         try:
             return action() if self.is_of_query else run_stoppable(self.df.sparkSession, action, self.interrupts)

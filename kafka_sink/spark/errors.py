@@ -1,4 +1,4 @@
-"""The errors of kafkalite in those of Spark: one line tells programs what failed, and :func:`cause_of` reads it.
+"""The errors of kafkalite within those of Spark: one line has the attributes, and :func:`cause_of` reads it.
 
 An exception of a task, and of the driver's data source, reaches the program as the text of its trace, among the traces
 of Java. The line is a note, the last line of that trace (:func:`told`). The sentence before it is one line as well: no
@@ -37,7 +37,7 @@ E = TypeVar("E", bound=KafkaError)
 
 _log = logging.getLogger(__name__)
 
-#: Errors of rows, found by a check before they are sent or by an answer of the brokers.
+#: Errors of rows, found by a check before they are sent or by a response of the brokers.
 _UNWRITABLE: Final = (RowError, RecordTooLargeError, InvalidRecordError, InvalidTimestampError)
 #: The attributes of errors that programs read, and their types in JSON.
 _ATTRIBUTES: Final[Mapping[str, type]] = {
@@ -49,23 +49,23 @@ _ATTRIBUTES: Final[Mapping[str, type]] = {
     "column": str,
     "is_permanent": bool,
 }
-#: The beginning of the line that tells programs the attributes.
+#: The beginning of the line with the attributes.
 _BEGINS: Final = "kafkalite failure: "
-#: A name of a topic has at most 249 characters, and what a row names as one may have any number.
+#: A topic name has at most 249 characters, but a row may name a longer one.
 _LONGEST: Final = 400
 #: The last lines of a trace: class and sentence, attributes.
 _RAISED: Final = re.compile(rf"^kafka_sink\.errors\.(\w+Error): (.*)$(?:\n{_BEGINS}(.*)$)?", re.MULTILINE)
 
 
 def of_task(error: BaseException, text: str, topic: str | None = None, partition: int | None = None) -> SinkWriteError:
-    """The failure of a task for *error*, with this *text*. *topic* and *partition* are where it struck, unless *error*
-    itself says it."""
+    """The failure of a task for *error*, with this *text*. *topic* and *partition* are where it occurred, unless
+    *error* names them."""
     causes = [error]
     while (following := causes[-1].__cause__) is not None and following not in causes:
         causes.append(following)
     cause = next((link for link in causes if not isinstance(link, SinkWriteError)), error)
     while (following := cause.__cause__) in causes[causes.index(cause) + 1 :] and isinstance(following, type(cause)):
-        # The same error, of a class that says more.
+        # The same error, of a more specific class.
         cause = following
     kind: type[SinkWriteError] = SinkWriteError
     if any(isinstance(link, TooManyBadRowsError) for link in causes):
@@ -87,7 +87,7 @@ def of_task(error: BaseException, text: str, topic: str | None = None, partition
 
 
 def told(failure: E) -> E:
-    """*failure*, which reaches the program as text, in one line and with the line for programs behind it."""
+    """*failure* with its text in one line, and a note with its attributes as JSON: Spark passes on only text."""
     failure.args = (printable(" ".join(str(failure).split("\n"))),)
     if attributes := attributes_of(failure):
         failure.add_note(_BEGINS + json.dumps(attributes))
@@ -95,7 +95,7 @@ def told(failure: E) -> E:
 
 
 def attributes_of(error: KafkaError) -> dict[str, Any]:
-    """The attributes of *error* that are known, as values of JSON, for :func:`error_of`."""
+    """The known attributes of *error*, as values of JSON, for :func:`error_of`."""
     values = {name: getattr(error, name, None) for name in _ATTRIBUTES}
     if isinstance(code := values["code"], ErrorCode):
         values["code"] = code.name
@@ -107,20 +107,20 @@ def error_of(kind: str, text: str, attributes: Any = ()) -> KafkaError:
     """The error of the class *kind* of :mod:`kafka_sink.errors` with *text* and the *attributes* of
     :func:`attributes_of`.
 
-    :raises ValueError, TypeError, KeyError: if they are something else.
+    :raises ValueError, TypeError, KeyError: if *attributes* are invalid.
     """
     values: dict[str, Any] = dict(attributes)
     if any(type(value) is not _ATTRIBUTES[name] for name, value in values.items()):
         raise ValueError("these are no attributes of an error")
     if "code" in values:
         values["code"] = ErrorCode[values["code"]]
-    # Tasks start without all that it imports.
+    # Imported here, because tasks start faster without its imports.
     from kafka_sink import errors
 
     named: type[KafkaError] = getattr(errors, kind, KafkaError)
     if issubclass(named, SinkWriteError):
         return named(text, **values)
-    # Some are made of more than a text, which only the process that raised them had.
+    # Some constructors need arguments that only the process that raised the error had.
     error = named.__new__(named)
     error.args = (text,)
     vars(error).update(values)
@@ -128,10 +128,10 @@ def error_of(kind: str, text: str, attributes: Any = ()) -> KafkaError:
 
 
 def short(function: Callable[P, T], *, is_text: bool = False) -> Callable[P, T]:
-    """*function*, called on the driver by a program, whose errors have no frames of kafkalite before their sentence:
-    notebooks show them. The trace is in the log, at level DEBUG.
+    """*function* for a program on the driver: its errors are raised without kafkalite's stack frames, because notebooks
+    show them. The trace is in the log, at level DEBUG.
 
-    :param is_text: the program gets the text of errors alone, which then has the line for programs.
+    :param is_text: Spark passes on only the text of errors, so the attributes are added as a note.
     """
 
     @functools.wraps(function)
@@ -146,15 +146,15 @@ def short(function: Callable[P, T], *, is_text: bool = False) -> Callable[P, T]:
 
 
 def in_text(function: Callable[P, T]) -> Callable[P, T]:
-    """As :func:`short`, for a *function* that Spark calls, which passes on texts alone."""
+    """As :func:`short`, for a *function* that Spark calls, which passes on only the text of errors."""
     return short(function, is_text=True)
 
 
 def cause_of(error: BaseException) -> KafkaError | None:
     """The error of kafkalite that made Spark raise *error* (:mod:`kafka_sink.errors`); None for any other error.
 
-    ``df.write`` and ``StreamingQuery`` raise errors of Spark, which have that error as text only. It is found with its
-    class, its text, and what it is about: ``topic``, ``partition``, ``option``, ``column`` and, of a broker's answer,
+    ``df.write`` and ``StreamingQuery`` raise errors of Spark, which contain that error only as text. The result has its
+    class, its text and its attributes: ``topic``, ``partition``, ``option``, ``column`` and, from a broker's response,
     ``code``. An error of a task is a :class:`SinkWriteError`.
     """
     if isinstance(error, KafkaError):
@@ -166,7 +166,7 @@ def cause_of(error: BaseException) -> KafkaError | None:
         return None
     matches = [match.groups() for match in _RAISED.finditer(text)]
     for kind, sentence, attributes in reversed(matches):
-        # The traces of other errors, of which it is the cause or which Spark repeats, stand around it.
+        # The text also contains the traces of errors that it caused, and of errors that Spark repeats.
         with suppress(ValueError, TypeError, KeyError):
             if attributes is not None:
                 return error_of(kind, sentence, parsed_json(attributes))

@@ -1,9 +1,9 @@
-"""``format("kafkalite")`` in a session of Spark: registered, found in every thread, and why Spark does not find it.
+"""``format("kafkalite")`` in a session of Spark: its registration for every thread, and the reason if it is not found.
 
-Called in the user's own Python process, from any thread. A write looks a Python format up in the session that is active
-in the calling thread of the JVM. Which formats a session begins with is found once for the life of the JVM, by the
-interpreter that the JVM's environment names. So a format is missing in a thread without a session, and where that
-interpreter has no kafkalite; both can be mended from Python.
+Called in the user's own Python process, from any thread. A write looks up a Python format in the session that is active
+in the calling thread of the JVM. Spark searches for the formats of new sessions once for each JVM, with the interpreter
+that the JVM's environment names. So a format is missing in a thread without an active session, and if that interpreter
+has no kafkalite; both can be corrected from Python.
 
 Source: Spark 4's ``DataSource.lookupDataSource``, ``DataSourceManager`` and ``PythonUtils.defaultPythonExec``.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 STEP: Final = "Spark finds the format"
 REGISTER: Final = "kafka_sink.register(spark)"
 
-#: The interpreter that Spark runs if nobody names one.
+#: The interpreter that Spark runs if none is named.
 _DEFAULT_PYTHON: Final = "python3"
 #: The environment variables of the JVM, in order, that name the interpreter that looks for formats.
 _NAMES_OF_PYTHON: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
@@ -59,9 +59,9 @@ _LAUNCHER: Final = str(_OWN_FOLDER / "kafkalite-python")
 
 def register_format(spark: SparkSession, source: type[DataSource]) -> None:
     """Make *source* a format of *spark* that is found in every thread of this process, also after the connection of a
-    thread with the JVM was replaced, as an interrupt does.
+    thread with the JVM was replaced, for example after an interrupt.
 
-    Spark 4.0 refuses a format that it has found already by itself: that is no error here.
+    Spark 4.0 refuses a format that it has already found itself; this is not an error here.
     """
     if not is_connect(spark):
         name_interpreter(spark)
@@ -76,7 +76,7 @@ def register_format(spark: SparkSession, source: type[DataSource]) -> None:
     if is_connect(spark):
         return
     activate(spark)
-    # From now on, whoever names the format in a writer makes the session of the DataFrame the active one first.
+    # From now on, a writer with this format first makes the session of the DataFrame the active one.
     from pyspark.sql.readwriter import DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -85,8 +85,8 @@ def register_format(spark: SparkSession, source: type[DataSource]) -> None:
 
 
 def name_interpreter(spark: SparkSession) -> None:
-    """Let the workers of a context for which nobody has named an interpreter run one that has kafkalite; and those of a
-    local session, unless its JVM has started some, the same with the bytecode of PySpark."""
+    """Set the workers' interpreter if none was named: one that has kafkalite. In a local session whose JVM has not
+    started workers, kafkalite-python, which uses PySpark's installed bytecode, replaces this process's interpreter."""
     context = spark.sparkContext
     python = python_of_workers(context)
     # Other machines may not have this interpreter.
@@ -105,13 +105,13 @@ def name_interpreter(spark: SparkSession) -> None:
 def _is_own_interpreter(python: str | None) -> bool:
     """Whether the command *python* runs the interpreter of this process, in the same virtual environment."""
     path = shutil.which(python) if python else None
-    # The links in environments all lead to the system's interpreter.
+    # In virtual environments *python* is a link to the system's interpreter, so the folders are compared, too.
     return path is not None and Path(path).parent.resolve() == _OWN_FOLDER and Path(path).samefile(sys.executable)
 
 
 def _finds_ours_alone(spark: SparkSession) -> bool:
-    """Whether the search of Spark would find this format and no other. It sees what is installed, and what the JVM's
-    environment names, but no path that this process has added to its own."""
+    """Whether Spark's search would find this format and no other. It finds installed packages, and those on the
+    ``PYTHONPATH`` of the JVM's environment, but none on a path that only this process has."""
     jvm = {name: environment_of_jvm(spark, name) for name in (*_NAMES_OF_PYTHON, "PYTHONPATH")}
     python = next((jvm[name] for name in _NAMES_OF_PYTHON if jvm[name]), _DEFAULT_PYTHON)
     if not _is_own_interpreter(python) and python != _LAUNCHER:
@@ -126,12 +126,12 @@ def _formats_in(path: list[str]) -> set[str]:
     return {module.name for module in pkgutil.iter_modules(path) if module.name.startswith("pyspark_")}
 
 
-# --- looking ----------------------------------------------------------------------------------------------------------
+# --- lookup -----------------------------------------------------------------------------------------------------------
 
 
 def look_up(spark: SparkSession) -> Finding:
-    """Whether ``df.write.format`` and ``df.writeStream.format`` find the format in this thread; if not, why, and the
-    line to write. Spark does what it does for a write, up to the process that makes the data source."""
+    """Whether ``df.write.format`` and ``df.writeStream.format`` find the format in this thread; if not, the cause and
+    the line to write. Spark performs the steps of a write up to the process that creates the data source."""
     if SPARK < (4, 0):
         text = "Spark 3.5 has no formats in Python: kafka_sink.write and foreach_batch need none"
         return Finding(STEP, FORMAT, Status.OK, text)
@@ -140,10 +140,10 @@ def look_up(spark: SparkSession) -> Finding:
             # A read would look in the session of the reader; a write looks in that of the thread.
             spark.range(0).write.format(FORMAT)
             look_up_format(spark, FORMAT)
-        # The access to the schema is what makes Spark Connect ask its server.
+        # Only the access to the schema makes Spark Connect send a request to its server.
         _ = spark.read.format(FORMAT).load().schema
     except Exception as error:
-        # Spark's errors are of several kinds: py4j's own if PySpark knows no better.
+        # The class depends on the error: Py4J's own if PySpark does not convert it.
         text = str(error)
         if ONLY_WRITES in text:
             return Finding(STEP, FORMAT, Status.OK, "found, and its Python process runs")

@@ -1,7 +1,7 @@
-"""Everything that reaches into the privates of Spark, PySpark and pyarrow: what they have no public way to.
+"""All uses of private APIs of Spark, PySpark and pyarrow, where there is no public API.
 
-Used by each process of the sink, which nothing here may make slower to start. Each function says in which versions of
-Spark its way was seen, and what it answers where that is gone: no write depends on it.
+Used by each process of the sink, which nothing here may make slower to start. Each docstring has the versions of Spark
+in which the private API was seen, and the result where it is gone: no write depends on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The location of a worker's connection to the JVM: the local variable "sock" of this function of Spark.
+#: A worker's connection to the JVM is the local variable "sock" of this function of PySpark.
 _WORKER_LOOP: Final = "worker"
 _DAEMON: Final = f"{os.sep}pyspark{os.sep}daemon.py"
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def _seen(access: Callable[[], T], otherwise: T) -> T:
-    """The result of *access*, or *otherwise* where Spark has changed or has gone."""
+    """The result of *access*, or *otherwise* if Spark has changed or has ended."""
     try:
         return access()
     except Exception:
@@ -70,15 +70,15 @@ def stages_with_tag(context: SparkContext, tag: str) -> set[int]:
 
 
 def running_tasks(context: SparkContext, stages: Collection[int]) -> int:
-    """The tasks of *stages* that have not told the scheduler their end. Spark's status store counts no task of a
-    cancelled job, and has no public way to those that are still running.
+    """The number of tasks of *stages* whose end the scheduler does not know. Spark's status store does not count tasks
+    of a cancelled job, and no public API shows those that are still running.
 
-    Seen in Spark 3.5 to 4.3 (``TaskSchedulerImpl.taskIdToTaskSetManager``). Gone: 0, so that nobody waits for them.
+    Seen in Spark 3.5 to 4.3 (``TaskSchedulerImpl.taskIdToTaskSetManager``). Gone: 0, and no caller waits for them.
     """
 
     def access() -> int:
         private: Any = context
-        # The keys are Java's longs, with which Py4J finds nothing.
+        # The keys are Java's longs, which Py4J cannot pass to a lookup.
         managers = private._jsc.sc().taskScheduler().taskIdToTaskSetManager().elements()
         count = 0
         while managers.hasMoreElements():
@@ -89,9 +89,9 @@ def running_tasks(context: SparkContext, stages: Collection[int]) -> int:
 
 
 def remove_checkpoint(rows: Any) -> None:
-    """Remove the blocks of *rows*, which ``localCheckpoint`` returned and nobody reads any more. Spark itself removes
-    them once the JVM's garbage collector has found that, which can take half an hour; over Spark Connect, once Python
-    has forgotten *rows*.
+    """Remove the blocks of *rows*, which ``localCheckpoint`` returned and no job reads any more. Spark itself removes
+    them after the JVM's garbage collector has run, which can take half an hour; over Spark Connect, after Python has
+    released *rows*.
 
     Seen in Spark 3.5 to 4.3 (``LogicalRDD.rdd``, ``SparkContext.unpersistRDD``). Gone: the blocks stay until then.
     """
@@ -107,7 +107,7 @@ def remove_checkpoint(rows: Any) -> None:
 class SparksBar:
     """Spark's ``ConsoleProgressBar``. It draws every 200 ms, but not within 500 ms after the end of a job.
 
-    Seen in Spark 3.5 to 4.3 (``ConsoleProgressBar.lastFinishTime``). Gone: the bar draws between the lines of others.
+    Seen in Spark 3.5 to 4.3 (``ConsoleProgressBar.lastFinishTime``). Gone: the bar draws among other lines.
     """
 
     def __init__(self, context: Any) -> None:
@@ -116,7 +116,7 @@ class SparksBar:
         _seen(lambda: self._find(context), None)
 
     def _find(self, context: Any) -> None:
-        # Scala's Option: Spark may show none.
+        # Scala's Option: Spark may have no bar.
         bar = context._jsc.sc().progressBar()
         if bar.isDefined():
             shown = bar.get()
@@ -125,12 +125,12 @@ class SparksBar:
             self._bar = shown
 
     def erase(self) -> None:
-        """Erase what the bar has drawn."""
+        """Erase the bar."""
         if self._bar is not None:
             self._bar.finishAll()
 
     def hold_back(self) -> None:
-        """Erase it, and let it draw nothing until the end of a job, when Spark forgets that."""
+        """Erase the bar and suppress it until the end of a job, which resets this."""
         if self._bar is not None:
             self.erase()
             self._last_end_ms.setLong(self._bar, FOREVER_MS)
@@ -143,7 +143,7 @@ def micro_batch_of(context: Any) -> tuple[str | None, str | None]:
     """The id of the query that the task or the thread with this *context* runs a batch of, and the number of the batch.
 
     Seen in Spark 3.5 to 4.3 (``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_KEY``). Gone, and without
-    a context: None, and a stream is refused exactly once.
+    a context: None, and an exactly-once stream is refused.
     """
     if context is None:
         return None, None
@@ -152,7 +152,7 @@ def micro_batch_of(context: Any) -> tuple[str | None, str | None]:
 
 def setting_of_session(context: Any, name: str, otherwise: str) -> str:
     """The setting *name* of the session of the task with this *context*, in upper case: tasks have the settings that a
-    session changed as properties.
+    session changed as local properties.
 
     Seen in Spark 4.3 (``SQLExecution.withSQLConfPropagated``). Gone, unset, and without a context: *otherwise*.
     """
@@ -163,17 +163,17 @@ def setting_of_session(context: Any, name: str, otherwise: str) -> str:
 def java_query(query: Any) -> Any:
     """The object of the JVM for a StreamingQuery; None over Spark Connect.
 
-    Seen in Spark 3.5 to 4.3. Gone: None, and neither the trigger nor the cause of a failure can be seen.
+    Seen in Spark 3.5 to 4.3. Gone: None, and neither the trigger nor the cause of a failure is known.
     """
     return getattr(query, "_jsq", None)
 
 
 def running_query(spark: Any, query: str | None) -> Any:
-    """The query with the id *query* (None: whose batch has this session) that runs in a classic session, as an object
-    of the JVM. To find it takes several round trips.
+    """The query with the id *query* (None: the one whose batch has this session) that runs in a classic session, as an
+    object of the JVM. Finding it takes several round trips.
 
     Seen in Spark 3.5 to 4.3 (``SharedState.activeStreamingQueries``, ``StreamExecution.lastExecution``). Gone: None,
-    and repeated batches are known by their numbers alone.
+    and repeated batches are recognized by their numbers only.
     """
 
     def access() -> Any:
@@ -222,17 +222,17 @@ def jvm_with_callbacks() -> Any:
 
 
 def activate(spark: Any) -> None:
-    """Make *spark* the active session of the JVM's thread that serves this one.
+    """Make *spark* the active session of the JVM's thread that serves this thread.
 
-    Seen in Spark 4.0 to 4.3. Gone: Spark finds formats in the thread that has created the session alone.
+    Seen in Spark 4.0 to 4.3. Gone: Spark finds formats only in the thread that has created the session.
     """
     _seen(lambda: spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession), None)
 
 
 def activate_before(named: Callable[[Any, str], Any], ours: str) -> Callable[[Any, str], Any]:
     """The method ``format`` of a writer, *named*, which makes the session of the DataFrame the active one first if the
-    format is *ours*. There is no other moment: PySpark gives each thread, and each thread after an interrupt, a new
-    thread of the JVM, without a session and without telling anybody.
+    format is *ours*. It cannot be done earlier: PySpark gives each thread, and each thread after an interrupt, a new
+    thread of the JVM without an active session, and has no hook for that.
 
     Seen in Spark 4.0 to 4.3 (``DataFrameWriter._spark``). Gone: as :func:`activate`.
     """
@@ -254,7 +254,7 @@ def activate_before(named: Callable[[Any, str], Any], ours: str) -> Callable[[An
 
 
 def _telling_of_the_job(save: Callable[..., None]) -> Callable[..., None]:
-    """The method ``save`` of one writer, whose interrupts say what becomes of Spark's job."""
+    """The method ``save`` of one writer, whose interrupts get a text about the Spark job that still runs."""
 
     @functools.wraps(save)
     def telling(*arguments: Any, **named: Any) -> None:
@@ -277,7 +277,7 @@ _JOB_GOES_ON: Final = (
 def is_active(spark: Any) -> bool | None:
     """Whether *spark* is the active session of this thread; None if the thread has none.
 
-    Seen in Spark 4.0 to 4.3. Gone: True, as if nothing was wrong.
+    Seen in Spark 4.0 to 4.3. Gone: True, so that no problem is reported.
     """
 
     def access() -> Any:
@@ -289,7 +289,7 @@ def is_active(spark: Any) -> bool | None:
 
 
 def look_up_format(spark: Any, name: str) -> None:
-    """Let Spark look for the format *name* as it does for a write, in the session of the thread.
+    """Let Spark look up the format *name* as it does for a write, in the session of the thread.
 
     Seen in Spark 4.0 to 4.3 (``DataSource.lookupDataSource``). Gone: an error that names it.
 
@@ -301,9 +301,9 @@ def look_up_format(spark: Any, name: str) -> None:
 
 def has_format(spark: Any, name: str, source: type) -> bool:
     """Whether the format *name* of *spark* is *source* already, with the files that were added to its context, because
-    Spark has found it or it was registered.
+    Spark has found it, or it was registered.
 
-    Seen in Spark 4.0 to 4.3 (``DataSourceManager``). Gone: False, and it is registered again, of which Spark warns.
+    Seen in Spark 4.0 to 4.3 (``DataSourceManager``). Gone: False, and it is registered again, with a warning of Spark.
     """
 
     def access() -> bool:
@@ -315,7 +315,7 @@ def has_format(spark: Any, name: str, source: type) -> bool:
             return False
         signed = (byte - 256 if byte > 127 else byte for byte in serializer().dumps(source))
         held = manager.lookupDataSource(name).dataSourceCls()
-        # What Spark has found by itself knows none of the files that were added to this context.
+        # A format that Spark has found itself does not know the files that were added to this context.
         is_complete = list(held.pythonIncludes()) == list(spark.sparkContext._python_includes)
         return is_complete and bool(held.command().mkString(",") == ",".join(map(str, signed)))
 
@@ -323,7 +323,7 @@ def has_format(spark: Any, name: str, source: type) -> bool:
 
 
 def environment_of_jvm(spark: Any, name: str) -> str | None:
-    """The environment variable *name* of the JVM, which has the interpreter that looks for formats.
+    """The environment variable *name* of the JVM, such as the one with the interpreter that looks for formats.
 
     Seen in Spark 4.0 to 4.3. Gone: None.
     """
@@ -341,8 +341,8 @@ def folder_of_jvm(spark: Any) -> str | None:
 
 
 def provide_format(spark: Any, name: str, source: Any) -> bool:
-    """Give Spark the format *name* as the only one that its search for formats in Python packages finds, if it has not
-    searched yet; whether that was done. All sessions have it then.
+    """Set the format *name* as the only result of Spark's search for formats in Python packages, if Spark has not
+    searched yet; return whether it was set. All sessions have the format then.
 
     Seen in Spark 4.0 to 4.3 (``DataSourceManager.dataSourceBuilders``). Gone: False, and Spark searches.
     """
@@ -356,7 +356,7 @@ def provide_format(spark: Any, name: str, source: Any) -> bool:
         manager = getattr(getattr(sources, "DataSourceManager$"), "MODULE$")
         if manager.dataSourceBuilders().isDefined():
             return False
-        # Without an accumulator, as Spark finds it: the format outlives the context that has one.
+        # Without an accumulator, as after Spark's own search: the format outlives the context of an accumulator.
         function = jvm.SimplePythonFunction(
             bytearray(serializer().dumps(source)),
             context.environment,
@@ -377,8 +377,8 @@ def provide_format(spark: Any, name: str, source: Any) -> bool:
 def has_workers(spark: Any) -> bool:
     """Whether the JVM of this machine has started Python workers.
 
-    Seen in Spark 4.0 to 4.3 (the children of the JVM's process on Linux). Gone: True, and their interpreter is left as
-    it is. ``SparkEnv`` cannot be asked: Py4J lists its methods, of which one needs a class that PySpark does not have.
+    Seen in Spark 4.0 to 4.3 (the children of the JVM's process on Linux). Gone: True, and their interpreter is not
+    changed. ``SparkEnv`` is not usable: Py4J lists its methods, and one needs a class that PySpark does not have.
     """
 
     def access() -> bool:
@@ -392,7 +392,7 @@ def has_workers(spark: Any) -> bool:
 def python_of_workers(context: Any) -> str | None:
     """The interpreter that the workers of *context* run.
 
-    Seen in Spark 4.0 to 4.3 (``SparkContext.pythonExec``). Gone: None, and it is left as it is.
+    Seen in Spark 4.0 to 4.3 (``SparkContext.pythonExec``). Gone: None, and it is not changed.
     """
     return getattr(context, "pythonExec", None)
 
@@ -400,7 +400,7 @@ def python_of_workers(context: Any) -> str | None:
 def name_python_of_workers(context: Any, python: str) -> None:
     """Let the workers of *context* run the interpreter *python*.
 
-    Seen in Spark 4.0 to 4.3, which ask for it at each task. Gone: no effect.
+    Seen in Spark 4.0 to 4.3, which read it for each task. Gone: no effect.
     """
     context.pythonExec = python
 
@@ -424,11 +424,11 @@ def worker_socket() -> socket.socket | None:
 
 
 def share_zip_directories() -> None:
-    """Let the packages of ``pyspark.zip`` share what Python has read of its directory: 10 MB of each worker and more.
+    """Let the packages of ``pyspark.zip`` share one copy of its directory, which saves 10 MB of each worker and more.
 
     Spark has the archive on the path of its Python processes, and calls :func:`importlib.invalidate_caches` when a
     process has its first task, or other files. Python before 3.13 then reads the directory, 1,485 files, for each
-    package that was ever looked into, and keeps all of these equal copies (python/cpython#103200).
+    package that was ever imported, and keeps all of these equal copies (python/cpython#103200).
 
     Seen in Python 3.11 and 3.12. Gone: each package keeps its copy.
     """
@@ -444,10 +444,10 @@ def spare_pandas() -> None:
     """Keep the next call of ``pyarrow.array`` in this process from importing pandas, 40 MB of each worker and a quarter
     of a second of its first task; changes nothing where pandas is already imported.
 
-    ``pyarrow.array`` imports pandas, if it is installed, to see whether a list belongs to it, and Spark makes an array
-    of one list, the message of the task, when a writer has returned. For this one call a function takes the place of
-    ``pyarrow.array``; what is given anything else calls the original, as does everybody later. pyarrow's own memory of
-    whether pandas is there is not touched: Spark gives the same process to other jobs.
+    ``pyarrow.array`` imports pandas, if it is installed, to determine whether its argument belongs to pandas. Spark
+    calls it with one list, the message of the task, when a writer has returned. For this one call a function replaces
+    ``pyarrow.array``; other arguments, and later calls, reach the original. pyarrow's own record of whether pandas is
+    available is not changed: Spark gives the same process to other jobs.
 
     Seen in Spark 4.0 to 4.3 (``pyspark/sql/worker/write_into_data_source.py``). Gone: pandas is imported.
     """
@@ -466,7 +466,7 @@ def spare_pandas() -> None:
 
 
 def array_of_one(kind: pa.DataType, value: bytes) -> pa.Array:
-    """The array of *kind*, binary or UTF-8 text, with this one value, which is made without pandas."""
+    """The array of *kind*, binary or UTF-8 text, with this one value, created without importing pandas."""
     import pyarrow
 
     offsets = pyarrow.py_buffer(struct.pack("=ii", 0, len(value)))

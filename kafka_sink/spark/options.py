@@ -1,7 +1,7 @@
 """The options of ``format("kafkalite")``, read once on the driver.
 
 Called by the data source in Spark's planner process, and by the functions of this package in the user's. It never
-opens a connection. The tasks get what a write is made of them (:mod:`kafka_sink.spark.write_spec`).
+opens a connection. The tasks get a write that is built from them (:mod:`kafka_sink.spark.write_spec`).
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ ONLY_WRITES = (
     f'format("{FORMAT}") can only write; to read a topic use Spark\'s format("kafka"), or the command kafkalite consume'
 )
 
-#: The secrets among the options that this process has warned of.
+#: The secrets among the options that this process has warned about.
 _warned_of = Said()
 
 _OF_REGISTRY = frozenset(c.keys(RegistryConfig))
 
-#: Options of Spark's Kafka source (from its Kafka guide), which stand in mappings that both use.
+#: Options of Spark's Kafka source (from its Kafka guide), which mappings for both source and sink contain.
 _OF_SPARKS_SOURCE = frozenset(
     words("""
     assign subscribe subscribepattern startingoffsets startingoffsetsbytimestamp startingoffsetsbytimestampstrategy
@@ -89,8 +89,8 @@ _OF_ASYNC_PROGRESS = frozenset(
 
 @dataclass(frozen=True)
 class WantedFormat:
-    """What the options say about a column that is written in the format *name*: a given *schema*, the *message* of
-    Protobuf in it, and the *references* to what a registry has."""
+    """The options of a column that is written in the format *name*: a given *schema*, the *message* of Protobuf in it,
+    and the *references* to schemas of a registry."""
 
     column: str
     name: str
@@ -127,7 +127,7 @@ def _of_column(column: str, option: str, shown: str = "") -> Any:
 
 @dataclass(frozen=True)
 class SinkOptions(c.Options):
-    """The options of a write: those that the driver alone reads, and *spec* with those that tasks read too."""
+    """The options of a write: those that only the driver reads, and *spec* with those that tasks read, too."""
 
     IS_CAMEL_CASE = True
 
@@ -192,15 +192,15 @@ class SinkOptions(c.Options):
         c.Validator("a name", bool),
         group=EXACTLY_ONCE_OPTIONS,
     )
-    #: The write by these options, before its columns and topics are looked at.
+    #: The write by these options, before its columns and topics are checked.
     spec: WriteSpec = field(kw_only=True)
-    #: The options of the schema registry as the user wrote them, what they are, and those of TLS with it.
+    #: The options of the schema registry as given, then parsed, and its TLS options.
     registry_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     registry: RegistryConfig = field(default_factory=RegistryConfig)
     registry_tls: ClientSslConfig = field(default_factory=ClientSslConfig)
 
     def settle(self, explicit: Collection[str]) -> Self:
-        """Options that are not set follow from those that are."""
+        """Derive options that are not set from those that are."""
         sink, progress_topic = self.transactional_id_prefix or self.txn_app_id, self.progress_topic or self.spec.topic
         once = None
         if sink is not None and progress_topic is not None:
@@ -212,7 +212,7 @@ class SinkOptions(c.Options):
 
     @cached_property
     def wanted_formats(self) -> tuple[WantedFormat, ...]:
-        """The formats of the columns that are written in one."""
+        """The formats of the columns that have one."""
         columns = (
             ("key", self.key_format, self.key_schema, self.key_message, self.key_refs),
             ("value", self.value_format, self.value_schema, self.value_message, self.value_refs),
@@ -224,7 +224,7 @@ class SinkOptions(c.Options):
         )
 
     def numbered(self, version: int) -> SinkOptions:
-        """These options, of an application that numbers its writes, for the write with the number *version*."""
+        """These options for the write *version* of an application that numbers its writes."""
         once = None if self.spec.exactly_once is None else replace(self.spec.exactly_once, version=version)
         return replace(self, txn_version=version, spec=replace(self.spec, exactly_once=once))
 
@@ -264,8 +264,8 @@ def _text(name: str, value: Any) -> str:
 
 
 def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False) -> SinkOptions:
-    """Parse the options of one write. Spark passes every name in lower case. What the user did not set gives way to
-    what was set (docs/options.md, "Options that depend on each other").
+    """Parse the options of one write. Spark passes every name in lower case. Options that are not set are derived from
+    those that are (docs/options.md, "Options that depend on each other").
 
     :raises ConfigError: if an option is invalid; the text names the option, the given value, the expected value, and
         for an unknown name the nearest one.
@@ -294,7 +294,7 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
             check_of_serializers(lowered, value)
             without_effect[name] = "what is written in any case"
         elif lowered in _OF_SPARKS_SOURCE:
-            # Options of others stand in mappings that these use too.
+            # Mappings for both source and sink contain options of the source.
             without_effect[name] = "for reading"
         elif lowered in _OF_THE_QUERY | _OF_ASYNC_PROGRESS:
             without_effect[name] = "for streams"
@@ -339,8 +339,8 @@ def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, 
 
 
 def _check_prefixed(kafka_values: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Options of the sink (*own*, by their names in lower case) have no prefix; a partitioner of the user's may have
-    options of its own.
+    """Check that options of the sink (*own*, by their names in lower case) have no prefix; a partitioner of the user
+    may have its own options.
 
     :raises ConfigError: if one of *kafka_values* is an option of the sink, or of a serializer.
     """
@@ -358,7 +358,7 @@ def _check_prefixed(kafka_values: Mapping[str, str], own: Mapping[str, str]) -> 
 
 
 def _warn_of_secrets(names: Sequence[str]) -> None:
-    """Warn of each set of *names* once per process."""
+    """Warn about each set of *names* once per process."""
     listed = ", ".join(names)
     if names and _warned_of.is_new(listed):
         warn(
@@ -371,7 +371,7 @@ def _warn_of_secrets(names: Sequence[str]) -> None:
         )
 
 
-#: Names of Confluent's client for Python and of Spark's ``to_avro``, by the options here.
+#: Names of options of Confluent's Python client and Spark's ``to_avro``, with the corresponding options here.
 _MEANT: Final[Mapping[str, str]] = {
     "url": URL,
     "auto.register": "auto.register.schemas",
@@ -514,8 +514,8 @@ def _check_exactly_once(options: SinkOptions, *, is_stream: bool) -> None:
 
 
 def _check_idempotence(config: ProducerConfig) -> None:
-    """:raises ConfigError: if the user chose what transactions exclude."""
-    # The last one may be the consequence of the others.
+    """:raises ConfigError: if the user set an option to a value that transactions exclude."""
+    # The last one may be derived from the others.
     for name, value, is_right, expected in (
         ("acks", config.acks, config.acks in ("all", "-1"), "all"),
         ("retries", config.retries, config.retries > 0, "more than 0"),

@@ -26,7 +26,7 @@ SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key:string,value:binary>>"
 )
-#: Options of the sink that matter here; others, for example of exactly once, are those of the write.
+#: Options of the sink that are used here; others, for example of exactly once, concern only writes.
 _USED: Final = frozenset({"topic"})
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def peek(
 
     :param options: the options of ``format("kafkalite")``; of these, the connection and ``topic`` are used.
     :param topic: the option of this name.
-    :raises ConfigError: if an option is invalid, or no topic is named.
+    :raises ConfigError: if an option is invalid, no topic is named, or *count* is less than 1.
     :raises ApiError: if the topic does not exist, or no broker answered in time.
     """
     texts = {name.lower(): value for name, value in as_texts(options).items()}
@@ -73,7 +73,7 @@ def _row(record: ConsumedRecord) -> tuple[Any, ...]:
     headers = [(name, value) for name, value in record.headers] or None
     timestamp = None
     if record.timestamp >= 0:
-        # Python's datetime does not have all times.
+        # Python's datetime cannot represent all timestamps.
         with suppress(OverflowError):
             timestamp = _EPOCH + datetime.timedelta(milliseconds=record.timestamp)
     return (

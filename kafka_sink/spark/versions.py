@@ -1,9 +1,9 @@
-"""Differences between versions: of Spark, for which this is the only module that asks, and of kafkalite on one write.
+"""Differences between versions of Spark, whose version only this module reads, and of kafkalite within one write.
 
 Imported by every process of the sink. The base classes of Python data sources are imported from here, because Spark 3.5
 has none of them and Spark 4.0 has no Arrow writer for streams. Driver and workers each import the kafkalite that their
-Python finds; what the driver pickles says which version it is of, because a worker of another version would fail at a
-name that its version lacks, or, worse, understand something else under the same name.
+Python finds. Pickled objects of the driver contain its version, because a worker of another version would fail at names
+that its version lacks, or, worse, interpret the same name differently.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ elif SPARK >= (4, 0):
 else:
 
     class WriterCommitMessage:
-        """The base class of a task's message; here it only travels between kafkalite's own tasks and driver."""
+        """The base class of a task's message; only kafkalite's own tasks and driver exchange it here."""
 
     def __getattr__(name: str) -> Any:
         if name.startswith("DataSource"):
@@ -78,14 +78,14 @@ def inheriting(spark: SparkSession, run: Callable[[], None]) -> Callable[[], Non
     of Spark Connect, for another thread."""
     from pyspark import inheritable_thread_target
 
-    # PySpark has types for only one of its two forms.
+    # PySpark annotates only one of its two forms.
     inheritable: Callable[..., Any] = inheritable_thread_target
     target: Callable[[], None] = inheritable(spark)(run) if SPARK >= (4, 0) else inheritable(run)
     return target
 
 
 def require_local_checkpoint(df: DataFrame) -> None:
-    """Check that the rows of *df* can be kept on the executors, as an atomic write needs.
+    """Check that the rows of *df* can be kept on the executors, as an atomic write requires.
 
     :raises ConfigError: if *df* belongs to Spark Connect of Spark 3.5, which has no ``localCheckpoint``.
     """
@@ -97,10 +97,10 @@ def require_local_checkpoint(df: DataFrame) -> None:
 
 
 class OfOneVersion:
-    """A value that only the version that has pickled it unpickles; it contains nothing that plain pickle cannot.
+    """A value that only the same version of kafkalite can unpickle; plain pickle can pickle it.
 
     Its own class and those of its fields are looked up after the versions were compared. If it *is_shared*, it never
-    changes, and a process that gets it again uses the object that it has made before.
+    changes, and a process that receives it again reuses the first object.
     """
 
     is_shared: ClassVar[bool] = False
@@ -123,7 +123,7 @@ def refuse_other_version(drivers: str) -> None:
         )
 
 
-#: By the digest of what was pickled, because that may have secrets.
+#: Shared values by the digest of their pickled form, which may contain secrets.
 _values: Final[Latest[bytes, Any]] = Latest(10)
 
 

@@ -1,9 +1,9 @@
-"""The values of a write: made once on the driver, and passed to the planner, the tasks and the committer.
+"""The values of a write: created once on the driver, and passed to the planner, the tasks and the committer.
 
-Its options are parsed by :mod:`kafka_sink.spark.options`, and :mod:`kafka_sink.spark.driver.before_write` adds what it
-finds out. It has nothing of the schema registry, which only the driver asks. References to secrets are not followed on
-the driver: credentials keep theirs until a connection is made, and other options with references are read by each
-process that uses them.
+:mod:`kafka_sink.spark.options` parses its options, and :mod:`kafka_sink.spark.driver.before_write` adds formats and
+limits. It contains nothing of the schema registry, which only the driver uses. The driver does not replace references
+to secrets: those in credentials are replaced when a connection is made, and those in other options by each process
+that uses them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SINK_DEFAULTS: Final[Mapping[str, int]] = {
     "transaction.timeout.ms": 900000,
 }
 
-#: Producer options that are not supported here, each with the reason.
+#: Producer options that are not supported here, with the reasons.
 REFUSED: Final[Mapping[str, str]] = {
     "key.serializer": "keys are written as the bytes of the key column",
     "value.serializer": "values are written as the bytes of the value column",
@@ -64,10 +64,10 @@ IN_ORDER: Final = (
 #: Options that are checked together.
 _OF_SECURITY: Final = ("security.", "ssl.", "sasl.")
 
-#: Stands for addresses that only the processes that connect know.
+#: A placeholder for addresses that only the processes that connect know.
 _SOME_ADDRESS: Final = "localhost:9092"
 
-#: Properties that name a file whose content may change under the same name.
+#: Properties with the name of a file whose content may change.
 _FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
 _SALT: Final = os.urandom(16)
@@ -79,7 +79,7 @@ class ProducerSpec:
 
     *config* has the names of options with :data:`KAFKA_PREFIX` for messages. *explicit* are the names that the user
     set. Options that are *deferred* have references that each process replaces itself; *config* has their defaults.
-    *plugin_options* are for the user's partitioner alone. *two_phase*: the transactions of tasks never time out.
+    *plugin_options* are only for the user's partitioner. *two_phase*: the transactions of tasks never time out.
     """
 
     config: ProducerConfig
@@ -89,7 +89,7 @@ class ProducerSpec:
     two_phase: bool = False
 
     def here(self) -> ProducerConfig:
-        """The configuration in this process, with the present values of the options that are deferred.
+        """The configuration in this process, with the current values of the options that are deferred.
 
         :raises ConfigError: if a reference cannot be replaced, or its value is invalid.
         """
@@ -100,7 +100,7 @@ class ProducerSpec:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Values other than Kafka's defaults, and those that the user set, by Kafka's names."""
+        """The values that differ from Kafka's defaults, and those that the user set, by Kafka's names."""
         values = c.as_properties(self.config)
         explicit = {name: values[name] for name in self.explicit - self.deferred.keys() - self.plugin_options.keys()}
         return {**explicit, **self._values}
@@ -123,7 +123,7 @@ class ProducerSpec:
 
     @cached_property
     def digest(self) -> bytes:
-        """A key of these values in the caches of this process; secrets cannot be read from it."""
+        """A key of these values for the caches of this process, which does not reveal secrets."""
         return digest_of(self._values)
 
     @cached_property
@@ -147,7 +147,7 @@ class ProducerSpec:
         return digest.digest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Most options have their defaults, which need not travel to each task.
+        # Most options have their defaults, which need not be sent to each task.
         others = self.explicit, self.deferred, self.plugin_options, self.two_phase
         return _restored, (c.changed(self.config), *others)
 
@@ -159,7 +159,7 @@ def _restored(values: Mapping[str, Any], *others: Any) -> ProducerSpec:
 
 
 def digest_of(values: Mapping[str, object]) -> bytes:
-    """A key for *values*, in any order, in the caches of this process; secrets cannot be read from it."""
+    """A key of *values*, in any order, for the caches of this process, which does not reveal secrets."""
     digest = hashlib.blake2b(key=_SALT)
     for name, value in sorted(values.items()):
         shown = repr(value)
@@ -202,7 +202,7 @@ def producer_spec(values: Mapping[str, str], without_effect: Mapping[str, str] =
 
 
 def _answered(config: ProducerConfig) -> ProducerConfig:
-    """*config*. :raises ConfigError: if brokers do not answer it."""
+    """*config*. :raises ConfigError: if brokers would not acknowledge records (acks=0)."""
     if config.acks == "0":
         text = ": '0' is not allowed, expected all or 1; without acknowledgements it is not known whether the rows were"
         raise ConfigError.of(f"{KAFKA_PREFIX}acks", f"{text} written")
@@ -211,7 +211,7 @@ def _answered(config: ProducerConfig) -> ProducerConfig:
 
 def _take_two_phase(kafka_values: dict[str, str]) -> bool:
     """Whether the transactions of tasks never time out. The option is removed from *kafka_values*: the producers of
-    tasks join transactions that have begun already.
+    tasks join transactions that have already begun.
 
     :raises ConfigError: if a time-out is set as well.
     """
@@ -244,13 +244,13 @@ def _check_names(values: Mapping[str, str]) -> None:
 
 
 def _is_known_here(name: str, values: Mapping[str, str]) -> bool:
-    """Whether the value of *name* can be read here; what a reference in it names may only exist on the executors."""
+    """Whether the value of *name* can be read here; the target of a reference in it may exist only on executors."""
     try:
         c.read_one(ProducerConfig, name, values)
     except UnresolvedReferenceError:
         return False
     except ConfigError:
-        # The check of all options says what is wrong, with the name that the user wrote.
+        # The check of all options reports the error, with the name that the user wrote.
         return True
     return True
 
@@ -268,8 +268,8 @@ _LIMIT: Final = re.compile(r"(?P<rows>[0-9]+)|(?P<percent>[0-9]+(?:\.[0-9]+)?) ?
 
 @dataclass(frozen=True, slots=True)
 class BadRowLimit:
-    """The option maxBadRows: a number of rows, or a share of all rows; *text* is what the user wrote. It is checked in
-    each task as far as its own rows tell, and on the driver for all tasks together."""
+    """The option maxBadRows: a number of rows, or a share of all rows; *text* is the user's value. Each task checks the
+    number for its own rows, and the driver checks either for all tasks together."""
 
     text: str
     rows: int | None
@@ -290,9 +290,9 @@ class BadRowLimit:
         return cls(text, None, share)
 
     def check_task(self, bad_rows: int, first: str) -> None:
-        """Check what one task has found so far, *bad_rows* bad rows, the *first* of which has this problem.
+        """Check the *bad_rows* that one task has found so far; *first* is the problem of the first one.
 
-        :raises TooManyBadRowsError: if these are too many already, whatever follows.
+        :raises TooManyBadRowsError: if these are already too many.
         """
         if self.rows is not None and bad_rows > self.rows:
             raise self._error(f"{bad_rows} rows of one task", first)
@@ -323,8 +323,8 @@ class BadRowLimit:
 
 LIMIT: Final = "spark.executor.pyspark.memory"
 
-#: Beside buffer.memory, MiB: without the first no write succeeds; with the second all do. Between them it depends on
-#: what the allocators of pyarrow and of the C library reserve, which is not less the smaller the limit is.
+#: Address space besides buffer.memory, MiB: below the first value writes always fail, from the second on they succeed.
+#: In between it depends on how much the allocators of pyarrow and the C library reserve, whatever the limit is.
 NEEDED_MIB: Final = 320
 ADVISED_MIB: Final = 608
 
@@ -393,12 +393,12 @@ _A_LIMIT = c.ConfigType("a number of rows (100) or a share of them (1%)", BadRow
 
 @dataclass(frozen=True)
 class WriteSpec(OfOneVersion, c.Options):
-    """A write: the options that tasks or the committer read, and what the driver makes of the others.
+    """A write: the options that tasks or the committer read, and values that the driver derives from the others.
 
     *formats* are those of the columns that have one, *limits* those of the topics whose settings are known.
     *exactly_once*: None for at least once. *checkpoint_location* is the stream's, if it is set as an option and not in
-    Spark's configuration. *columns* are the names and types of the columns, if lineage needs them. *is_placed*: the
-    rows have passed the tasks that choose their partitions; they are payloads, and the bad ones are sorted out.
+    Spark's configuration. *columns* are the names and types of the columns, if lineage needs them. *is_placed*: tasks
+    have chosen the partitions of the rows, serialized them, and marked the bad ones.
     """
 
     is_shared = True
@@ -463,7 +463,7 @@ class WriteSpec(OfOneVersion, c.Options):
     is_placed: bool = field(default=False, kw_only=True)
 
     def settle(self, explicit: Collection[str]) -> Self:
-        """A topic for dead letters means that they are wanted."""
+        """With deadLetterTopic, the default of onBadRow is dead-letter."""
         default = FAIL if self.dead_letter_topic is None else DEAD_LETTER
         return replace(self, on_bad_row=self.on_bad_row or default)
 
@@ -481,7 +481,7 @@ class WriteSpec(OfOneVersion, c.Options):
 
     @property
     def numbers_of_a_query(self) -> BatchNumbering:
-        """How the batches of a query are numbered."""
+        """The numbering of the batches of a query."""
         under_way = self.allow_missing_progress
         return BatchNumbering.OF_A_QUERY_UNDER_WAY if under_way else BatchNumbering.OF_A_QUERY
 
@@ -491,7 +491,7 @@ class WriteSpec(OfOneVersion, c.Options):
         return f"kafkalite.{self.topic or 'topics'}" if self.exactly_once is None else self.exactly_once.name
 
     def placed(self) -> WriteSpec:
-        """For the tasks that get the rows after they were placed."""
+        """This write for the tasks that get the rows after they were placed."""
         limits = self.limits
         if self.on_bad_row != FAIL:
             # The rows were checked: a timestamp at the limit must not fail the write because time has passed.

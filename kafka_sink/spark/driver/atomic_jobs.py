@@ -1,12 +1,12 @@
-"""The Spark jobs of an atomic write: how many tasks they have, and what keeps each partition with one writer.
+"""The Spark jobs of an atomic write: their number of tasks, and the conditions for one writer of each partition.
 
-The rows of an atomic write are blocks of executors: what a local checkpoint holds cannot be computed again, because a
-stage that Spark runs again would be a second writer. Dynamic allocation removes executors that have nothing to do, with
-their blocks. With ``spark.speculation`` Spark starts copies of slow tasks on other hosts. A copy that fails counts as a
-failure of its task, and a few of them end the stage although the first attempt is well; so copies wait until Spark has
-no more use for them (:func:`~kafka_sink.spark.task.transactional_task.write_in_drivers_transaction`). But a second
-attempt also follows a first one that has failed, and no task can tell which of the two it is. The driver can: here its
-jobs are cancelled as soon as Spark has seen a task fail.
+The rows of an atomic write are blocks on executors: a local checkpoint cannot be computed again, because a stage that
+Spark runs again would be a second writer. Dynamic allocation removes idle executors together with their blocks. With
+``spark.speculation`` Spark starts copies of slow tasks on other hosts. A copy that fails counts as a failure of its
+task, and a few of them end the stage although the first attempt is healthy; so copies wait until Spark does not need
+them any more (:func:`~kafka_sink.spark.task.transactional_task.write_in_drivers_transaction`). But a second attempt
+also follows a first one that has failed, and a task cannot distinguish the two cases. The driver can: here it cancels
+its jobs as soon as Spark has counted a failed task.
 
 Source: apache/spark ``ExecutorMonitor`` (``spark.dynamicAllocation.cachedExecutorIdleTimeout``),
 ``TaskSetManager.checkSpeculatableTasks`` (at most one copy beside the first attempt) and
@@ -41,7 +41,7 @@ EVERY_S: Final = 1.0
 _SPECULATION: Final = "spark.speculation"
 _ALLOCATION: Final = "spark.dynamicAllocation.enabled"
 _KEPT: Final = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
-#: A block waits for its task while the tasks before it write; Spark's default for executors without blocks.
+#: The shortest safe value, s: a block waits while earlier tasks write. Spark's default for executors without blocks.
 _SHORTEST_S: Final = 60
 _TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
 #: Spark's suffixes of times, in seconds.
@@ -84,7 +84,7 @@ def require_kept_blocks(spark: SparkSession) -> None:
 def speculates(spark: SparkSession) -> bool:
     """Whether Spark starts copies of slow tasks.
 
-    :raises ConfigError: if it does, and with Spark Connect nobody can see whether a task has failed.
+    :raises ConfigError: if it does over Spark Connect, where the driver cannot see whether a task has failed.
     """
     if str(spark.conf.get(_SPECULATION, "false")).lower() != "true":
         return False

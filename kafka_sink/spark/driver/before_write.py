@@ -1,15 +1,15 @@
-"""All that is checked and prepared on the driver before the tasks of a write begin.
+"""The checks and preparations on the driver before the tasks of a write begin.
 
-Called in Spark's planner process or in the user's. Nothing is written, except for a missing topic that is asked for. It
-never reads a row. The columns are those of Spark's own Kafka sink, and a timestamp.
+Called in Spark's planner process or in the user's. Nothing is written, except that option topicPartitions creates a
+missing topic. It never reads a row. The columns are those of Spark's own Kafka sink, and a timestamp.
 
-What the brokers refuse on the driver they would refuse in each task, so it ends the write: a login, a topic without
-permission, a topic that does not exist. The driver waits for brokers and topic as long as a task would
-(``max.block.ms``), so that no task has to. Once it has found them, a later outage is for the tasks, which try again.
+Errors that each task would get as well end the write on the driver: failed authentication, a topic without permission,
+a topic that does not exist. The driver waits for brokers and topic as long as a task would (``max.block.ms``), so that
+no task has to. Once it has found them, the tasks handle a later outage with retries.
 
-The tasks check their rows against the settings of the topics, so that what a broker would refuse is a bad row like any
-other. Topics that a column names are not known here. Settings that are not shown, and files and references that only
-executors have, fail no write: the brokers' answers to the tasks tell what is wrong.
+The tasks check their rows against the settings of the topics, so that a record that a broker would refuse is a bad row
+like any other. Topics that a column names are not known here. Settings that brokers do not return, and files and
+references that only executors have, do not fail a write: the brokers' responses to the tasks name the problem.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.write_spec import ProducerSpec, WriteSpec
 
-#: How long the driver waits for the settings of topics: a write does not need the answer.
+#: The time-out of the request for the settings of topics, ms: a write does not depend on the response.
 _TIMEOUT_MS: Final = 3_000
 
-#: Brokers whose answer is missing are not asked again for so long.
+#: The time before brokers that did not answer are queried again, ms.
 _NO_ANSWER_MS: Final = 60_000
 
 _log = logging.getLogger(__name__)
 
-#: A session may write to ever more topics; what is forgotten is asked again.
+#: Bounds the caches; evicted topics are queried again.
 _MOST: Final = 1000
-#: By producer and topics: the limits, and when they were asked for.
+#: By producer and topics: the limits, and the time of the request for them.
 _limits: Final[Latest[tuple[bytes, frozenset[str]], tuple[Mapping[str, TopicLimits] | None, int]]] = Latest(_MOST)
 
-#: A stream creates a writer for every micro-batch, and somebody may delete a topic between two of them.
+#: A stream creates a writer for every micro-batch, and a topic may be deleted between two of them.
 _TOPICS_CHECKED_EVERY_MS: Final = 60_000
-#: How long a stream relies on what the brokers have said about its topics, ms. A batch asks at its beginning: somebody
-#: may have changed a topic because of the error of the last one.
+#: How long a stream uses the last response about its topics, ms. A batch write always sends the request: an operator
+#: may have changed a topic because of the error of the last write.
 VALID_IN_STREAM_MS: Final = 10_000
-#: By producer and topic, when the topic was last known to exist.
+#: By producer and topic: the time when the topic was last known to exist.
 _present: Final[Latest[tuple[bytes, str], int]] = Latest(_MOST)
 
 
 def limits_of(
     producer: ProducerSpec, topic: str | None, dead_letter_topic: str | None = None, *, valid_ms: int = 0
 ) -> Mapping[str, TopicLimits]:
-    """The limits of the topics whose settings the brokers show; an answer is used again for *valid_ms*.
+    """The limits of the topics whose settings the brokers return; a response is used again for *valid_ms*.
 
     :param topic: that of all rows; None if rows name theirs.
     :raises ApiError: if the brokers refuse this client or *topic*, or if they cannot be reached, or *topic* is missing,
@@ -84,7 +84,7 @@ def limits_of(
     if not valid_ms:
         limits = None
     try:
-        # Planners of writes that do not ask start without the client.
+        # Imported here, because other planners start faster without the client.
         from kafka_sink.producer.job_topics import require_topic, topic_settings
         from kafka_sink.spark.task.shared_client import shared_client
 
@@ -104,7 +104,7 @@ def limits_of(
 
 
 def _explained(error: ApiError, topic: str | None) -> ApiError:
-    """*error* with the options that it is about."""
+    """*error* with the options or the topic concerned."""
     if isinstance(error, BrokersUnreachableError):
         error.args = (
             f"{error} (kafka.max.block.ms); check kafka.bootstrap.servers and that the driver's machine can connect "
@@ -121,11 +121,11 @@ def prepared(
 ) -> WriteSpec:
     """The write of rows of *schema*, whose tasks can begin.
 
-    :param asks_brokers: whether the brokers are asked for the settings of the topics.
-    :param settings_valid_ms: how long their last answer is used again, ms.
+    :param asks_brokers: whether to read the settings of the topics from the brokers.
+    :param settings_valid_ms: how long the last response is used again, ms.
 
     :raises ConfigError: if a column is missing or has the wrong type, or an option does not fit the columns.
-    :raises ApiError: if a missing topic could not be created, or as :func:`limits_of` raises it.
+    :raises ApiError, RegistryError: if a missing topic or schema could not be created, or as :func:`limits_of`.
     """
     spec = options.spec
     if spec.report_path is not None:
@@ -163,7 +163,7 @@ def _ensure_topics(options: SinkOptions) -> None:
         checked_ms = _present.get(key)
         if checked_ms is not None and now_ms - checked_ms < _TOPICS_CHECKED_EVERY_MS:
             continue
-        # Only writes that ask for it load the client.
+        # Imported here, because other writes start faster without the client.
         from kafka_sink.producer.job_topics import ensure_topic
 
         try:
@@ -178,7 +178,7 @@ _TEXT: Final = (StringType, VarcharType, CharType)
 
 
 def of_rows(kind: DataType) -> DataType:
-    """*kind* as functions on rows may return it: text of a fixed or a largest length is text."""
+    """*kind* as a type that functions on rows may return: CHAR and VARCHAR become STRING."""
     if isinstance(kind, CharType | VarcharType):
         return StringType()
     if isinstance(kind, ArrayType):
@@ -262,7 +262,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         if column is None:
             text = f"column '{name}' would not be written{nearest(name, _COLUMNS)}; the columns are "
             raise _wrong(name, f"{text}{', '.join(_COLUMNS)}: drop it, or put it into value")
-        # Whether a type has a counterpart is known to the format.
+        # A format checks the types of its column itself.
         if name not in formatted and not column.accepts(kind):
             text = f"column '{name}' is {kind.simpleString()}, expected {column.expected}; {column.remedy}"
             raise _wrong(name, text)

@@ -1,9 +1,9 @@
-"""Decides on the driver, before any task, by which schema the key and the value are written, and under which id a
-registry has it.
+"""The schemas of key and value and their ids in a schema registry, which the driver determines before any task
+begins.
 
 Called in Spark's planner process or in the user's. A schema is derived from the column, or given in an option: itself,
 a file, several files, or a folder. Columns that do not fit are refused here. It never reads a row. The ids of a
-registry are kept, because a stream asks for them in every micro-batch. Only writes with a format load this module, and
+registry are cached, because a stream needs them in every micro-batch. Only writes with a format load this module, and
 Arrow with it.
 """
 
@@ -41,16 +41,16 @@ from kafka_sink.spark.write_spec import digest_of
 if TYPE_CHECKING:
     from kafka_sink.registry.client import RegisteredSchema, RegistryClient
 
-#: Where in a schema's JSON a registry found what it refuses.
+#: The path in a schema's JSON that a registry refuses.
 _POINTER: Final = re.compile(r"path '((?:/[^/']+)+)'")
-#: Which message and which number of a field one found what it refuses in.
+#: The message and the field number in a Protobuf schema that a registry refuses.
 _FIELD_POINTER: Final = re.compile(r"path '#/([\w.]+)/(\d+)'")
 
 
 @dataclass
 class Registration:
-    """The ids of one registry's schemas, for rows of *topic*. Each is asked for once; a RegistryError names what the
-    registry refuses, does not have, or cannot be asked for."""
+    """The ids of one registry's schemas, for rows of *topic*. Each is requested once; a RegistryError says what the
+    registry refuses or does not have, or why a request failed."""
 
     client: RegistryClient
     config: RegistryConfig
@@ -60,7 +60,7 @@ class Registration:
     topic: str | None = None
 
     def with_references(self, schema: SchemaText, form: str) -> SchemaText:
-        """*schema*, of the format *form*, with the texts of what it refers to in the registry."""
+        """*schema*, of the format *form*, with the texts of the registry's schemas that it refers to."""
         references = []
         for reference in schema.references:
             if reference.version:
@@ -106,7 +106,7 @@ class Registration:
 
     def registered(self, forms: Sequence[ColumnFormat]) -> tuple[ColumnFormat, int]:
         """The form among those of :meth:`Format.registrable` that a column is written in, and the id of its schema: an
-        earlier one where it is a version of the subject, so that a topic gets no new schema; else the first."""
+        earlier one if its schema is a version of the subject, so that none is registered; else the first."""
         named = [(form, *subject_of(form, self.config, self.topic)) for form in forms]
         for form, subject, schema in named:
             if (key := _key(subject, schema)) in self._ids:
@@ -145,7 +145,7 @@ class Registration:
 
 
 def _key(subject: str, schema: SchemaText) -> tuple[str, str, str]:
-    """What *schema* of *subject* is known by: texts, and where the registry has them."""
+    """The key of *schema* of *subject* in the cache: its text, and its references."""
     references = [(reference.name, reference.subject, reference.version) for reference in schema.references]
     return subject, schema.text, repr((references, schema.others()))
 
@@ -178,7 +178,7 @@ def _remedy(refusal: str, column: str) -> str:
     return f"{own}; or change the subject's compatibility, or write to another topic (docs/changing-a-schema.md)"
 
 
-#: Each holds a client with its credentials, so those that were not used for long are forgotten.
+#: Each holds a client with its credentials, so the least recently used ones are discarded.
 _MOST: Final = 50
 #: By the digest of the registry's options, and the topic.
 _registrations: Final[Latest[tuple[bytes, str | None], Registration]] = Latest(_MOST)
@@ -199,14 +199,14 @@ def registration_of(config: RegistryConfig, tls: ClientSslConfig, topic: str | N
 
 
 def _column_of(refusal: str, form: ColumnFormat) -> str:
-    """The path of the column that a registry's refusal points to, as far as it can be followed."""
+    """The path of the column that a registry's refusal points to, as far as it can be resolved."""
     if form.name == PROTOBUF:
         from kafka_sink.formats.protobuf.column import messages_of
 
         match = _FIELD_POINTER.search(refusal)
         declared = messages_of(form)
         message = declared.messages[declared.root]
-        # Of a message within another one the registry does not say where it is used.
+        # For a nested message the registry does not report the field that uses it.
         is_root = match is not None and message.name in (match[1], f"{message.name.rpartition('.')[0]}.{match[1]}")
         number = known_number(match[2]) if match and is_root else None
         names = [item.name for item in message.fields if item.number == number]
@@ -228,7 +228,7 @@ def _column_of(refusal: str, form: ColumnFormat) -> str:
     return path
 
 
-#: Of the path of a column so many characters are shown.
+#: The maximum number of characters of a column's path in an error.
 _SHOWN: Final = 60
 
 # By name, because older versions of Spark do not have all of them.
@@ -251,12 +251,12 @@ _SIMPLE: Final[Mapping[str, pa.DataType]] = {
     "TimestampNTZType": pa.timestamp("us"),
     "DayTimeIntervalType": pa.duration("us"),
 }
-#: Arrow reads batches whose types are within one another up to here (``kMaxNestingDepth`` of Arrow's C++ library).
+#: The maximum nesting level of types in batches that Arrow reads (``kMaxNestingDepth`` of Arrow's C++ library).
 _MOST_LEVELS: Final = 64
 
 
 def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
-    """The formats of the columns of *schema* that are written in one.
+    """The formats of the columns of *schema* that have one.
 
     :raises ConfigError: if a schema cannot be read, or does not fit the column; the text names the column by its path.
     """
@@ -291,7 +291,7 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
     forms: Sequence[ColumnFormat]
     if registry is not None and chosen is not None:
         forms = [
-            # What is not compared takes everything.
+            # Without latest.compatibility.strict nothing is compared, and an empty schema accepts any value.
             ColumnFormat(column, JSON, "{}")
             if name == JSON and not registry.config.latest_strict
             else format_of(name).given(chosen.schema, kind, column, wanted.message)
@@ -304,7 +304,7 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
         if registry is not None and schema is not None:
             schema = registry.with_references(schema, name)
         forms = _forms(wanted, kind, schema, is_registered=registry is not None)
-    # Refuses what the tasks could not write.
+    # Raises an error for a column that the tasks could not write.
     format_of(name).encoder(forms[0], kind)
     if registry is None:
         return forms[0]
@@ -313,7 +313,7 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
     if name == PROTOBUF:
         from kafka_sink.formats.protobuf.column import messages_of
 
-        # Protobuf's payloads have after the id where the message stands in the schema.
+        # After the id, Confluent's wire format of Protobuf has the message indexes.
         position = message_position(messages_of(ready).position)
     return replace(ready, prefix=wire_header(schema_id) + position, source=None)
 
@@ -321,7 +321,7 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
 def _forms(
     wanted: WantedFormat, kind: pa.DataType, schema: SchemaText | None, *, is_registered: bool
 ) -> Sequence[ColumnFormat]:
-    """*wanted* by *schema*, or by those that are derived for rows of the type *kind*."""
+    """The forms of *wanted* with *schema*, or with the schemas that are derived from the type *kind*."""
     form = format_of(wanted.name)
     if schema is not None:
         return [form.given(schema, kind, wanted.column, wanted.message)]
@@ -329,8 +329,8 @@ def _forms(
 
 
 def forms_to_register(wanted: WantedFormat, schema: StructType) -> Sequence[ColumnFormat]:
-    """The forms of a column of *schema*, the one first whose schema a registry would get
-    (:meth:`~kafka_sink.formats.column_format.Format.registrable`). It refers to nothing that the registry has.
+    """The forms of a column of *schema*; the first one's schema would be registered
+    (:meth:`~kafka_sink.formats.column_format.Format.registrable`). References to the registry are not resolved.
 
     :raises ConfigError: as :func:`formats_of` does.
     """
@@ -342,12 +342,12 @@ def forms_to_register(wanted: WantedFormat, schema: StructType) -> Sequence[Colu
 
 
 def arrow_type(kind: DataType, path: str, level: int = 1) -> pa.DataType:
-    """The type of column *path* in Arrow, as Spark hands it to a task; *level* counts the types that it is within.
+    """The type of column *path* in Arrow, as Spark passes it to a task; *level* is its nesting level, from 1 on.
     PySpark has such a function too, but its arguments differ between versions, and its errors do not name the field.
 
     Source: apache/spark ``ArrowUtils.scala``.
 
-    :raises FormatError: if Spark cannot hand such a column to Python; the text names the field.
+    :raises FormatError: if Spark cannot pass such a column to Python; the text names the field.
     """
     if level > _MOST_LEVELS:
         raise FormatError(
@@ -377,15 +377,15 @@ def arrow_type(kind: DataType, path: str, level: int = 1) -> pa.DataType:
     raise FormatError(f"column '{path}' is {kind.simpleString()}, which the formats do not support; cast or drop it")
 
 
-#: What a schema in an option begins with, besides comments; anything else but a primitive type's name names files.
+#: The beginnings of a schema or a comment in an option; other values, except the names of primitive types, name files.
 _BEGINNINGS: Final = ("{", "[", '"', "//", "/*")
 
 
 def given_schema(wanted: WantedFormat) -> SchemaText:
-    """The schema that the options are, or that the files hold that they name, with what it refers to. What the registry
-    has of it is not asked for: its texts are empty.
+    """The schema in the options or in the files that they name, with its references. Those in the registry are not
+    fetched: their texts are empty.
 
-    :raises ConfigError: if a file cannot be read, or the references are none.
+    :raises ConfigError: if a file cannot be read, or the references are invalid.
     """
     value, column = (wanted.schema or "").removeprefix("\ufeff"), wanted.column
     schema = SchemaText(value) if _is_itself(value, wanted.name) else _of_files(value, wanted)
@@ -407,9 +407,9 @@ def given_schema(wanted: WantedFormat) -> SchemaText:
 
 
 def registered_schema(wanted: WantedFormat) -> SchemaText:
-    """The schema that the options are, as a registry gets it.
+    """The schema in the options, in the form in which a registry stores it.
 
-    :raises ConfigError: as :func:`given_schema` does, and if it is none.
+    :raises ConfigError: as :func:`given_schema` does, and if it is not a schema.
     """
     schema = given_schema(wanted)
     if wanted.name != PROTOBUF or schema.references:
@@ -427,7 +427,7 @@ def _is_itself(value: str, form: str) -> bool:
 
 
 def _of_files(value: str, wanted: WantedFormat) -> SchemaText:
-    # Only writes by files load what reads them.
+    # Imported here, because other writes start faster without it.
     from kafka_sink.formats.files import read_schema
 
     whole = Path(value.removeprefix("file:"))

@@ -1,9 +1,9 @@
-"""The meaning of an exception of a Spark job for the write: who ended it, whether another attempt may succeed, and what
-may be shown of it.
+"""The meaning of an exception of a Spark job for the write: whether the job was cancelled, whether another attempt may
+succeed, and which part of the text may be shown.
 
-Where a task of the sink has failed the job, :func:`~kafka_sink.spark.errors.cause_of` has read why. All else that ends
-a job reaches the driver as text: PySpark has no class for most of it, and with Spark Connect nothing else crosses the
-network. Only the beginning is read, where Spark says what happened: its stack trace names other classes.
+If a task of the sink has failed the job, :func:`~kafka_sink.spark.errors.cause_of` returns its error. Other causes
+reach the driver only as text: PySpark has no class for most of them, and Spark Connect transfers nothing else. Only the
+beginning, which names the cause, is searched: the stack trace names other classes.
 
 Source: apache/spark ``SparkCoreErrors.sparkJobCancelled``, ``DAGScheduler.abortStage``, and ``error-conditions.json``.
 """
@@ -17,7 +17,7 @@ from kafka_sink.common.errors import CancelledWriteError, KafkaError, SinkWriteE
 from kafka_sink.exactly_once.model import AttemptError, ExactlyOnceError, FencedError
 from kafka_sink.exactly_once.transactions import FENCED
 
-#: Somebody has cancelled the job, its stage, its group, all jobs, or stopped Spark.
+#: Another program has cancelled the job, its stage, its group, all jobs, or stopped Spark.
 _CANCELLED: Final = re.compile(
     r"\[SPARK_JOB_CANCELLED\]|\bJob \d+ cancelled\b|\bOPERATION_CANCELL?ED\b|InterruptedException"
     r"|SparkContext was shut ?down|stopped SparkContext|\[INVALID_HANDLE\.OPERATION_ABANDONED\]"
@@ -26,7 +26,7 @@ _CANCELLED: Final = re.compile(
 _LOST: Final = re.compile(
     r"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|Checkpoint block \S+ not found|Job aborted due to stage"
 )
-#: A stage that fails again: rows, functions, files and sizes. From 4.0 on Spark raises most of them by their condition.
+#: A stage that fails again: rows, functions, files and sizes. From 4.0 on most of them have an error condition.
 _FAILS_AGAIN: Final = re.compile(
     r"PythonException|\[(?!CHECKPOINT_RDD)[A-Z][A-Z0-9_.]+\]|FileNotFound|is not true!|erializ|UnsupportedOperation"
     r"|Spark(?:Runtime|Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds|FileNotFound|Upgrade)\w*Exception"
@@ -34,7 +34,7 @@ _FAILS_AGAIN: Final = re.compile(
 )
 #: Characters of Spark's text that are shown.
 _SHOWN: Final = 400
-#: The part of an error about a row that has a value of it.
+#: The part of an error about a row that contains a value of the row.
 _VALUE: Final = re.compile(
     r"\bhas .* in column '|\bhas the timestamp [^,;]*|\b(?:names|has) partition -?\d+", re.DOTALL
 )
@@ -66,16 +66,16 @@ def reported(error: BaseException) -> str:
 
 
 def is_cancelled(error: Exception) -> bool:
-    """Whether somebody else has cancelled the job that ended with *error*."""
+    """Whether another program has cancelled the job that ended with *error*."""
     return not isinstance(error, KafkaError) and _CANCELLED.search(_beginning(error)) is not None
 
 
 def as_spark_reads(error: Exception) -> Exception:
     """The error to raise from a batch of a query in the place of *error*.
 
-    Spark tells the stop of a query from a failure by a pattern over the text of Py4J's error, and needs a stack frame
-    or more for each character behind its beginning. A Java stack trace is too long for that: the thread of the query
-    ends with a StackOverflowError.
+    Spark distinguishes the stop of a query from a failure by a pattern on the text of Py4J's error, which needs a stack
+    frame or more for each character after the beginning. A Java stack trace is too long for that: the thread of the
+    query ends with a StackOverflowError.
 
     Source: apache/spark ``StreamExecution.PROXY_ERROR``.
     """
@@ -87,7 +87,7 @@ def as_spark_reads(error: Exception) -> Exception:
 
 def of_attempt(error: Exception) -> Exception:
     """*error* of an attempt at a batch, or in its place the AttemptError if another attempt may succeed, and the
-    FencedError if a task's transaction was no longer its own."""
+    FencedError if a task's transaction had another producer."""
     if isinstance(error, ExactlyOnceError) or is_cancelled(error):
         return error
     if isinstance(error, KafkaError):

@@ -3,9 +3,9 @@
 PySpark leaves a job running when its caller is interrupted: by a notebook's stop button, Ctrl-C, or an exception of a
 signal handler. :func:`run_stoppable` cancels it and returns once its tasks have ended. Used on the driver, or in the
 process of a Spark Connect client, in any thread but that of a streaming query, whose stop ends the jobs of its thread.
-The job runs in a thread of its own, because an interrupted thread leaves an answer on its connection to the JVM that
-its next call would take for its own. The job has a tag besides the tags and the group that its caller has set, which
-cancel it as before.
+The job runs in a separate thread, because an interrupted thread leaves a response on its connection to the JVM that its
+next call would read. The job has a tag besides the tags and the group that its caller has set, which cancel it as
+before.
 
 Source: https://spark.apache.org/docs/latest/api/python/reference/api/pyspark.SparkContext.addJobTag.html (Spark 3.5).
 """
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SLICE_S: Final = 0.5
-#: How often a job is cancelled that may not have begun when it was cancelled before.
+#: The pause before a cancellation is repeated, s, because the job may not have begun before.
 _AGAIN_S: Final = 0.1
-#: How long a cancelled job, and then its tasks, are waited for. Spark looks for cancelled tasks in Python every 2 s and
-#: kills their workers after spark.python.task.killTimeout, which is 2 s; a busy machine takes longer.
+#: The maximum wait for a cancelled job, and then for its tasks, ms. Spark checks for cancelled Python tasks every 2 s
+#: and kills their workers after spark.python.task.killTimeout, which is 2 s; a busy machine takes longer.
 _END_MS: Final = 10_000
-#: A server of Spark Connect does not tell when it has.
+#: The wait over Spark Connect, whose server does not report the end of tasks, s.
 _KILLED_BY_SERVER_S: Final = 6.0
-#: Brokers append within this time what a worker sent before its task ended.
+#: The time within which brokers append records that a worker sent before its task ended, s.
 _SETTLE_S: Final = 0.2
 
 _log = logging.getLogger(__name__)
@@ -51,14 +51,14 @@ def too_late() -> str:
 
 
 class Interrupts:
-    """Remembers what the handler of SIGINT raises within the body, so that :meth:`check` raises what was dropped.
+    """Records the exception that SIGINT's handler raises within the body; :meth:`check` raises it if it was dropped.
 
     Python drops an exception that a signal handler raises within a finalizer, and Py4J has a finalizer for each Java
     object that the driver has seen. Within a call, Py4J closes the connection, which may fail: its error then hides the
-    interrupt. In any thread but the main one there is nothing to do, because signal handlers run in that.
+    interrupt. In other threads than the main one this does nothing, because signal handlers run in the main one.
 
-    An interrupt without a text gets one: *meaning*, which is what one means at the moment, and which the body replaces
-    as it goes on; one of which the body saw nothing came too late.
+    An interrupt without a text gets the one that *meaning* returns, which the body replaces as it proceeds; if the body
+    did not notice the interrupt, the text says that it came too late.
 
     Source: https://docs.python.org/3/reference/datamodel.html#object.__del__ and ``py4j.java_gateway.JavaObject``.
     """
@@ -85,7 +85,7 @@ class Interrupts:
             raise
 
     def check(self) -> None:
-        """Raise again what the handler has raised, if it was dropped."""
+        """Raise the exception of the handler again, if it was dropped."""
         if self._raised is not None:
             raise self._raised
 
@@ -114,16 +114,16 @@ class Interrupts:
 
 
 def run_stoppable(spark: SparkSession, action: Callable[[], T], interrupts: Interrupts) -> T:
-    """The result of *action*, which runs jobs of *spark*. Whatever interrupts this call, or was dropped of *interrupts*
-    before it, is raised when the jobs have ended, and a job that fails or is cancelled by somebody else has ended with
-    all of its tasks."""
+    """The result of *action*, which runs jobs of *spark*. An interrupt of this call, or an earlier one in *interrupts*,
+    is raised after the jobs have ended. The error of a job that fails or is cancelled is raised after all of
+    its tasks have ended."""
     interrupts.check()
     jobs = _Jobs(spark)
     done: Future[T] = Future()
     has_begun, is_unwanted = threading.Event(), threading.Event()
 
     def run() -> None:
-        # The caller looks at these in the opposite order: a job that it does not wait for does not begin.
+        # The caller checks these in the opposite order: a job that it does not wait for does not begin.
         has_begun.set()
         if is_unwanted.is_set():
             return
@@ -137,7 +137,7 @@ def run_stoppable(spark: SparkSession, action: Callable[[], T], interrupts: Inte
 
     try:
         start_thread("kafkalite-spark-job", inheriting(spark, run))
-        # In slices: an exception that another thread asks for, as _thread.interrupt_main does, wakes no lock.
+        # In slices: an asynchronous exception, as of _thread.interrupt_main, does not interrupt a lock wait.
         while not wait([done], _SLICE_S).done:
             interrupts.check()
     except BaseException:
@@ -184,7 +184,7 @@ class _Jobs:
                 self._spark.addTag(tag)
             return
         self._context.addJobTag(self._tag)
-        # An interrupted task would end before its Python worker, which goes on with the rows that wait in its
+        # An interrupted task would end before its Python worker, which continues with the rows that are buffered in its
         # connection. One that is not interrupted ends when Spark has killed its worker.
         self._context.setInterruptOnCancel(False)
 

@@ -1,4 +1,4 @@
-"""Lineage: an OpenLineage event for each write, if OpenLineage's own variables configure where it goes.
+"""Lineage: an OpenLineage event for each write, if OpenLineage's environment variables configure a destination.
 
 Called on the driver, in the process that commits. A thread sends the event, for which the write waits some seconds at
 most; a failure is logged and never affects the write.
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_configured(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether OpenLineage's variables say where events go."""
+    """Whether OpenLineage's variables configure a destination."""
     is_disabled = environment.get(_DISABLED, "").lower() == "true"
     return not is_disabled and any(name.startswith(_PREFIX) and name != _DISABLED for name in environment)
 
@@ -56,7 +56,7 @@ def emit(ranges: Ranges, spec: WriteSpec, inputs: Sequence[str] = (), *, failure
 
             client = OpenLineageClient()
             client.emit(_event(ranges, spec, inputs, failure))
-            # Transports with a thread of their own have not sent it yet; clients before 1.35 have none, and no close().
+            # Transports with their own thread have not sent it yet; clients before 1.35 have none, and no close().
             getattr(client, "close", bool)()
         except ModuleNotFoundError as error:
             _log.warning(
@@ -122,8 +122,8 @@ def _outputs(ranges: Ranges, spec: WriteSpec) -> list[Any]:
 
 
 def file_name(path: str) -> tuple[str, str]:
-    """Namespace and name of a file, by OpenLineage's rules, without a login in its address. What stands before the @ of
-    Azure's addresses is a container."""
+    """Namespace and name of a file, by OpenLineage's rules, without a login in its address. In addresses of Azure,
+    the part before the @ is a container."""
     parts = urlsplit(_LOGIN.sub("//", path))
     scheme = "file" if parts.scheme in ("", "file") else parts.scheme
     return (scheme, parts.path) if scheme == "file" else (f"{scheme}://{parts.netloc}", parts.path.lstrip("/"))

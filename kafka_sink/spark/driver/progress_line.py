@@ -1,8 +1,8 @@
-"""The progress line of :func:`kafka_sink.write`, in the place of Spark's own progress bar, on a terminal or in a
-notebook.
+"""The progress line of :func:`kafka_sink.write`, instead of Spark's own progress bar, on a terminal or in a notebook.
 
-The thread that writes starts and ends it; the line is drawn by a thread of its own, which a terminal that stands still
-may block. An error never reaches the write: the line just ends. It never starts a job.
+The thread that writes starts and ends it. A separate thread draws the line, because a terminal may block; the end of
+the write waits for it for a second at most. An error never reaches the write: the line just ends. It never starts a
+job.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _COLUMNS: Final = 80
 _GROUP: Final = "spark.jobGroup.id"
 #: PySpark sets it to true where the user has not set it, and spark-submit leaves it unset.
 _SPARKS_BAR: Final = "spark.ui.showConsoleProgress"
-#: As of Spark's bar: short writes show nothing.
+#: The delay of the line, as of Spark's bar: short writes show nothing.
 _FIRST_MS: Final = 500
 _EVERY_MS: Final = 200
 #: Tasks report their rows at their end, so a rate over less than this would jump.
 _RATE_OVER_MS: Final = 5000
-#: How long the end of a write waits for a terminal that stands still.
+#: How long the end of a write waits for a terminal that blocks.
 _END_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
-#: Two lines would overwrite each other: a write beside another one shows none.
+#: Two lines would overwrite each other: a concurrent write shows none.
 _shown: Final = threading.Lock()
 
 
@@ -70,7 +70,7 @@ class Terminal:
 
 
 class Notebook:
-    """Shows one line: an output of its own below the cell that runs, which stays."""
+    """Shows one line: a separate output below the running cell, which stays."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -106,7 +106,7 @@ def find_screen() -> Terminal | Notebook | None:
 
 
 class JobProgress:
-    """The jobs that this thread runs from now on, in the group that the user has set or else in one of their own. Tasks
+    """The jobs that this thread runs from now on, in the group that the user has set or else in a new one. Tasks
     add their rows to *rows* once, at their end."""
 
     def __init__(self, context: SparkContext) -> None:
@@ -124,7 +124,7 @@ class JobProgress:
             context.setLocalProperty(_GROUP, self._group)
 
     def tasks(self) -> tuple[int, int]:
-        """How many tasks have ended, of how many in all stages that have begun."""
+        """The number of tasks that have ended, and of all tasks in the stages that have begun."""
         done = begun = 0
         for job_id in self._tracker.getJobIdsForGroup(self._group):
             job = None if job_id in self._jobs_before else self._tracker.getJobInfo(job_id)
@@ -135,7 +135,7 @@ class JobProgress:
         return done, begun
 
     def _tasks_of(self, stage_id: int) -> tuple[int, int]:
-        """None of none for a stage that waits, or that Spark skips because its results are there."""
+        """The same for one stage: 0 and 0 if it waits, or if Spark skips it because its results exist."""
         if stage_id in self._completed:
             return self._completed[stage_id], self._completed[stage_id]
         stage = self._tracker.getStageInfo(stage_id)
@@ -146,14 +146,14 @@ class JobProgress:
         return stage.numCompletedTasks, stage.numTasks
 
     def hold_back_sparks_bar(self) -> None:
-        """Erase Spark's own bar, and keep it away until the end of a job, when Spark forgets that."""
+        """Erase Spark's own bar and suppress it until the end of a job, which resets this."""
         self._sparks_bar.hold_back()
 
     def end(self) -> None:
-        """Give Spark its bar back, and take the thread out of the group again."""
+        """Release Spark's bar, and remove the thread from the group."""
         self._sparks_bar.erase()
         if self._is_own_group:
-            # None removes a property; PySpark's type does not say so.
+            # None removes a property; PySpark's annotation does not allow it.
             self._context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type,unused-ignore]
 
 
@@ -178,7 +178,7 @@ class ProgressLine:
                 self.step(self._clock.monotonic_ms())
             seconds = (self._clock.monotonic_ms() - self._started_ms) / 1000
             rows = f"{self._job.rows.value:,} rows"
-            # Of the tasks that did not end nobody knows; the error says what stays in the topics.
+            # The rows of tasks that did not end are not known; the error says which stay in the topics.
             self._screen.end(
                 f"kafkalite: not completed, {rows} of completed tasks acknowledged in {seconds:.1f} s"
                 if self._has_failed
@@ -222,14 +222,14 @@ class ProgressLine:
 
 @contextmanager
 def progress_line(df: DataFrame, *, is_wanted: bool) -> Iterator[Accumulator[int] | None]:
-    """Show a line while the body writes *df*. The value is what tasks add their rows to; None if no line is shown."""
+    """Show a line while the body writes *df*. Yield the accumulator of the tasks' rows; None if no line is shown."""
     with ExitStack() as ending:
         yield _start(df, ending) if is_wanted else None
 
 
 def _start(df: DataFrame, ending: ExitStack) -> Accumulator[int] | None:
     """Show a line until *ending*, if there is a terminal or a notebook and Spark's bars are not switched off. In a
-    stream there is none: a line for each micro-batch would hide what the program prints."""
+    stream there is none: a line for each micro-batch would hide the program's output."""
     try:
         screen = find_screen()
         # Spark Connect has no context, and a bar of its own.

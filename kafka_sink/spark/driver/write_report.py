@@ -1,5 +1,5 @@
-"""The commit of a write on the driver: its tasks' messages are checked, the transactions to commit collected, and its
-summary is made, logged and published.
+"""The end of a write on the driver: it checks the tasks' messages, collects the transactions to commit, and creates,
+logs and publishes the summary.
 
 Used in the planner's and committer's processes, and in the user's. Publishing never fails a committed write.
 """
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_bad_rows(outcomes: Sequence[TaskOutcome], spec: WriteSpec) -> None:
-    """Warn of the bad rows of all tasks.
+    """Warn about the bad rows of all tasks.
 
     :raises TooManyBadRowsError: if they are more than the option maxBadRows allows.
     """
@@ -80,12 +80,12 @@ def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutc
 
 @dataclass(frozen=True, kw_only=True)
 class WriteSummary:
-    """A write as a whole: the *outcomes* of its tasks, of a failed one those of the tasks that had ended, and the
-    *decision*. Its JSON is a line of the option reportPath.
+    """A write as a whole: the *outcomes* of its tasks (of a failed write, those of the tasks that had ended), and the
+    *decision*. Its JSON is a line of the file of option reportPath.
 
     *number* is that of the micro-batch, or the version if the exactly-once *sink* of this name has written it.
     *attempts* counts the attempts of the whole write. *commit_ms* is the time from the end of the last task to the
-    commit. None is not written.
+    commit. Values that are None are omitted.
     """
 
     outcomes: Sequence[TaskOutcome] = ()
@@ -103,12 +103,12 @@ class WriteSummary:
         return total_of(self.outcomes)
 
     def skipped(self, skipped: Skipped) -> WriteSummary:
-        """This write if nothing was written, because its version is *skipped*; it is logged."""
+        """The summary if nothing was written, because the version is *skipped*; this is logged."""
         _log.warning("version %d of %s %s", skipped.version, self.sink, _why(skipped))
         return replace(self, decision=skipped.decision)
 
     def to_json(self, timestamp_ms: int) -> str:
-        """The line, of a write that ended at *timestamp_ms*."""
+        """The JSON of a write that ended at *timestamp_ms*."""
         total = self.total
         optional = {
             "decision": self.decision,
@@ -140,7 +140,7 @@ class WriteSummary:
         )
 
     def as_report(self, elapsed_ms: int) -> WriteReport:
-        """The result for the program whose call, a numbered one or none, took *elapsed_ms*."""
+        """The report for the program whose call took *elapsed_ms*."""
         total, decision = self.total, self.decision
         assert decision != "failed"
         return WriteReport(
@@ -159,7 +159,7 @@ class WriteSummary:
 
 def publish(summary: WriteSummary, spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
     """Log *summary* as one JSON line, append it to the file of the option reportPath, and send it as lineage, with the
-    files *inputs* that were read, if that is configured; the outcomes are only added up if somebody reads them."""
+    files *inputs* that were read, if that is configured; the outcomes are added up only if one of them is enabled."""
     if not (_log.isEnabledFor(logging.INFO) or spec.report_path is not None or is_configured()):
         return
     text = summary.to_json(SYSTEM_CLOCK.wall_ms())
@@ -179,7 +179,7 @@ def publish(summary: WriteSummary, spec: WriteSpec, inputs: Sequence[str] = ()) 
 
 
 def _why(skipped: Skipped) -> str:
-    """The text that a wrong version number is noticed by."""
+    """The text of the log, which reveals a wrong version number."""
     if skipped.is_older:
         return (
             f"is older than version {skipped.last}, the last one that is committed: nothing was written. If version "
@@ -199,8 +199,8 @@ def _why(skipped: Skipped) -> str:
 
 
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Log which rows of an at-least-once write that did not complete stay in the topics. Spark tells neither why it did
-    not, nor what the tasks that did not finish have written."""
+    """Log which rows of an at-least-once write that did not complete stay in the topics. Spark reports neither the
+    reason, nor the rows of the tasks that did not finish."""
     outcomes = outcomes_of(messages)
     rows, others = sum(outcome.rows_acked for outcome in outcomes), len(messages) - len(outcomes)
     stays = [f"the {rows:,} rows of {len(outcomes)} finished tasks"] if rows else []
@@ -250,7 +250,7 @@ def driver_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> SinkDriver:
 
 
 def sink_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> ParallelSink:
-    """The sink that commits once as *exactly_once* says, with a transaction for each task."""
+    """The sink that *exactly_once* names, with a transaction for each task."""
     from kafka_sink.exactly_once.protocols import ParallelSink
 
     return ParallelSink(driver_of(spec, exactly_once))
@@ -263,7 +263,7 @@ class _Call(NamedTuple):
     spec: WriteSpec
 
 
-#: Each holds a DataFrame, so those of sinks that have not written for long are forgotten.
+#: Each holds a DataFrame, so those of the least recently used sinks are discarded.
 _MOST: Final = 50
 #: By cluster, name and progress topic.
 _last: Final[Latest[tuple[tuple[str, ...], str, str], _Call]] = Latest(_MOST)
@@ -272,12 +272,12 @@ _last: Final[Latest[tuple[tuple[str, ...], str, str], _Call]] = Latest(_MOST)
 def note_call(
     df: DataFrame, spec: WriteSpec, sink: ExactlyOnce, run: str, version: int, *, is_written: bool = False
 ) -> None:
-    """*df* was written as *version* in this *run* of a query, or skipped because *version* was committed: by another
-    call, if this one has other rows, or another topic, than the first call for *version* in this run.
+    """Note that *df* was written as *version* in this *run* of a query, or skipped because *version* was committed. The
+    first call for *version* in this run is remembered.
 
-    A skipped call counts as well: whoever restarts a query after the error finds the batch committed in both calls.
+    A skipped call counts as well: after the error and a restart of the query, both calls find the batch committed.
 
-    :raises ConfigError: if it has.
+    :raises ConfigError: if a skipped call has other rows, or another topic, than the first call.
     """
     key = spec.producer.bootstrap_servers, sink.name, sink.progress_topic
     last = _last.get(key)
