@@ -1,6 +1,6 @@
 """The check of a target from one place: the list of its steps, with those about a schema registry, and their findings.
 
-Called on the main thread of the command line, on Spark's driver, and in a task on an executor, which asks no registry.
+Called on the main thread of the command line, on Spark's driver, and in an executor's task, which uses no registry.
 It opens connections, closes them at its end, and writes and registers nothing.
 """
 
@@ -40,7 +40,7 @@ _OR_ALLOW_IT: Final = "or set auto.register.schemas=true"
 
 @dataclass
 class RegistrySteps:
-    """The steps, and the registry as far as it was found."""
+    """The steps about a schema registry, and its client once a step has created it."""
 
     target: RegistryTarget
     clock: Clock
@@ -50,7 +50,7 @@ class RegistrySteps:
     def steps(self) -> list[Step]:
         """One step for the addresses, and one for each subject."""
         url = self.target.properties.get("schema.registry.url", "")
-        # A password may have any character, a comma too.
+        # A password may contain any character, also a comma.
         shown = "schema.registry.url" if "@" in url else url
         subjects = [
             Step(_SUBJECT, subject.name, lambda of=subject: [self._subject(of)], (_REGISTRY,))  # type: ignore[misc]

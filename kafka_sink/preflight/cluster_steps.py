@@ -1,16 +1,16 @@
-"""The steps about the cluster: API versions, each topic with its settings and permissions, and what exactly once needs.
+"""The steps about the cluster: API versions, each topic with its settings and permissions, and exactly once.
 
 Run on the driver, after the connection steps, on the calling thread. Nothing is written, and no lookup creates
 anything:
 
-* Topics: Metadata, with automatic creation switched off, says whether they exist and which operations the principal may
+* Topics: Metadata, with automatic creation disabled, reports whether they exist and which operations the principal may
   use (KIP-430). Settings are read with DescribeConfigs.
 * Transactional ids: DescribeTransactions needs DESCRIBE. EndTxn needs WRITE; it is sent for an id that no producer ever
   uses, so after the check of the permission the brokers find no transaction to end.
 * The group: Heartbeat needs READ; it is sent for a member that no group has.
-* Brokers check permissions before they look whether they are the coordinator, so no request has to find one.
-  FindCoordinator is not used, because it makes the brokers create their internal topics. Instead, every broker is asked
-  to describe the group and an id: all but the coordinator answer NOT_COORDINATOR.
+* Brokers check permissions before they check whether they are the coordinator, so these requests may go to any broker.
+  FindCoordinator is not used, because it makes the brokers create their internal topics. Instead, every broker gets the
+  requests that describe the group and an id: all but the coordinator return NOT_COORDINATOR.
 
 Source: apache/kafka ``KafkaApis`` for the order of these checks, ``TopicConfig``, ``AclOperation``.
 """
@@ -133,7 +133,7 @@ class TopicSteps:
         return self._finding("topic", Status.FAILED, f"does not exist{hint}", create)
 
     def _to_be_created(self, new: NewTopicTarget) -> Finding:
-        """The controller's answer to the creation of the topic, which it only validates."""
+        """The controller's response to the creation of the topic, which it only validates."""
         topic = CreatableTopic(
             name=new.name, num_partitions=new.partitions, replication_factor=new.replication_factor or BROKER_DEFAULT
         )
@@ -268,7 +268,7 @@ _LOG: Final = "look into the broker's log"
 _SWITCH_ON: Final = (
     f"set it to true: kafka-configs --alter --entity-type brokers --entity-default --add-config {SETTING}=true"
 )
-#: Whether a broker verifies transactions, in the words of a finding, and what to do.
+#: The finding about a broker's verification of transactions, with the remedy.
 _VERIFIED: Final[Mapping[Verification, tuple[Status, str, str]]] = {
     Verification.VERIFIES: (Status.OK, "verifies transactions (KIP-890)", ""),
     Verification.MAY_VERIFY: (
@@ -305,7 +305,7 @@ def versions_step(connection: ConnectionSteps, *, exactly_once: bool) -> Step:
 
 
 def _answers(connection: ConnectionSteps, request: RequestSpec) -> dict[Node, Struct | ApiError]:
-    """The answer of each broker that can be reached, or the error in its place."""
+    """The response of each broker that can be reached, or the error instead."""
     nodes = connection.nodes
     answers = connection.client.request_all([(node, request) for node in nodes], timeout_ms=connection.timeout_ms)
     return dict(zip(nodes, answers, strict=True))
@@ -378,8 +378,8 @@ class ExactlyOnceSteps:
         return [Finding("time-out", option, Status.OK, f"{timeout_ms} ms; the brokers allow {allowed}")]
 
     def _check_two_phase(self) -> Sequence[Finding]:
-        """Whether all brokers offer two-phase commit, which only matters if the job asks for it. The permission is not
-        tried: only InitProducerId would tell, and it changes the id."""
+        """Whether all brokers offer two-phase commit, which only matters if the job enables it. The permission is not
+        checked: this would take InitProducerId, which changes the id."""
         connection = self._connection
         answers = versions_and_setting(connection.client, connection.nodes, connection.timeout_ms, TWO_PHASE_SETTING)
         without = [node.id for node, pair in answers.items() if not _offers_two_phase(*pair)]
@@ -441,7 +441,7 @@ class ExactlyOnceSteps:
         return cast(A, self._connection.client.ask(node, spec, timeout_ms=self._connection.timeout_ms))
 
     def _codes(self, spec: RequestSpec, kind: type[A], code: Callable[[A], int]) -> dict[Node, ErrorCode]:
-        """The error code in the answer of each broker to *spec*; an unanswered request has the code of its error."""
+        """The error code in the response of each broker to *spec*; a failed request has the code of its error."""
         codes: dict[Node, ErrorCode] = {}
         for node, answer in _answers(self._connection, spec).items():
             if isinstance(answer, ApiError):
@@ -482,7 +482,7 @@ class ExactlyOnceSteps:
 
 
 def _offers_two_phase(versions: Struct | ApiError, setting: Struct | ApiError) -> bool:
-    """Whether a broker offers two-phase commit, as far as it can be seen: the setting may be hidden."""
+    """Whether a broker offers two-phase commit, as far as is visible: the setting may be hidden."""
     if not isinstance(versions, ApiVersionsResponse):
         return False
     highest = {api.api_key: api.max_version for api in versions.api_keys}

@@ -1,9 +1,9 @@
 """The steps that depend on the machine: options and files, bootstrap servers, and the address of every broker.
 
-They are run from the driver and from an executor, on the calling thread. Of an address the name, the port and the
-security protocol are tried, each with what to do about it, without a request: every wait has a limit, and a connection
-is closed as soon as its outcome is known. An address whose name does not resolve is not connected to, and TLS and SASL
-are only tried where the port answers. The client that the steps leave behind asks the cluster in later steps.
+They run on the driver and on an executor, on the calling thread. They try the name, the port and the security protocol
+of each address, without a request; a finding about a failure has the remedy. Every wait has a limit, and a connection
+is closed as soon as its outcome is known. If a name does not resolve, no connection is attempted, and TLS and SASL are
+only tried if the port answers. Later steps use the client that these steps create.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _OF_TLS: Final = "TLS failed: "
 
 
 def resolve_within(host: str, port: int, timeout_ms: int) -> list[SocketAddress]:
-    """The addresses of *host*. The system's resolver cannot be interrupted, so it runs on a thread of its own, which is
-    left behind if it does not answer in time.
+    """The addresses of *host*. The system's resolver cannot be interrupted, so it runs on a separate thread, which is
+    abandoned if it does not answer in time.
 
     :raises OSError: if the name is unknown, or there was no answer in time.
     """
@@ -115,7 +115,7 @@ class Named:
 
 @dataclass
 class Reachability:
-    """Tries addresses with the security protocol of *config*, whose channels *builder* makes. Each step of all
+    """Tries addresses with the security protocol of *config*, whose channels *builder* creates. Each step of all
     addresses together takes at most *timeout_ms*."""
 
     config: ClientConfig
@@ -182,7 +182,7 @@ class Reachability:
         return connect_all(addresses, builder, self.timeout_ms, self.clock) if addresses else {}
 
     def _security(self, lost: Disconnect | None) -> Finding:
-        """The finding about TLS and SASL where a connection is ready, or was *lost*."""
+        """The finding about TLS and SASL of a connection that is ready (None), or was *lost*."""
         config, protocol = self.config, self.config.security_protocol
         if lost is None:
             mechanism = f" with {config.sasl_mechanism}" if protocol in (SASL_PLAINTEXT, SASL_SSL) else ""
@@ -205,7 +205,7 @@ class Reachability:
 
 
 def _about(named: Named, finding: Finding) -> Finding:
-    """The *finding* of an endpoint as that of *named*, with what to do about it."""
+    """The *finding* of an endpoint as that of *named*, with the remedy."""
     if finding.status is Status.FAILED and finding.step in (NAME, PORT):
         advice = named.if_unresolved if finding.step == NAME else named.if_unreachable
         return replace(finding, subject=named.subject, what_to_do=advice)
@@ -226,8 +226,8 @@ CLIENT_ID: Final = "kafkalite-check"
 
 @dataclass
 class ConnectionSteps:
-    """The steps, and what they have found: the configuration, a client, the metadata, and the brokers that can be
-    reached. *topics* are asked about together with the brokers. Close it at the end."""
+    """The steps, and their results: the configuration, a client, the metadata, and the brokers that can be reached. The
+    metadata request includes *topics*. Close it at the end."""
 
     target: CheckTarget
     topics: Sequence[str]
@@ -259,7 +259,7 @@ class ConnectionSteps:
 
     @property
     def timeout_ms(self) -> int:
-        """The longest wait for one answer."""
+        """The longest wait for one response, ms."""
         return max(min(self.config.request_timeout_ms, self.config.max_block_ms), 1)
 
     @property

@@ -1,10 +1,10 @@
-"""What a check is about, its steps, run in order, and their result: a finding for each thing that was tried.
+"""The target of a check, its steps, which run in order, and their results: a finding for each attempt.
 
 The target is the options of a job, its topics, its name if it writes exactly once, and the permissions that it needs:
 the table of docs/permissions.md. A step that depends on a failed one is not tried. Errors of the cluster and of the
 configuration become findings.
 
-All are plain values: the target is pickled to an executor, and findings travel from there as text. No finding contains
+All are plain values: the target is pickled to an executor, which returns findings as text. No finding contains
 a password, a token or a private key, because findings are made of addresses, names and the error texts of the client,
 which contain none either.
 """
@@ -23,7 +23,7 @@ from kafka_sink.formats.schema_text import SchemaText
 
 
 class Status(Enum):
-    """The meaning of a finding for the job. WARNING: the job can run, but not all of it may be as expected."""
+    """The meaning of a finding for the job. WARNING: the job can run, but its result may not be as expected."""
 
     OK = "ok"
     WARNING = "warning"
@@ -44,7 +44,7 @@ class Finding:
     place: str = ""
 
     def as_warning(self) -> Finding:
-        """The failure of one address where another one can be used instead."""
+        """This finding, a failure as a warning: another address can be used instead."""
         is_bad = self.status in (Status.FAILED, Status.NOT_TRIED)
         return replace(self, status=Status.WARNING) if is_bad else self
 
@@ -100,7 +100,7 @@ T = TypeVar("T")
 
 
 class DependsOnError(Exception):
-    """A step cannot be tried, because something that it needs was not found; the text says what."""
+    """A step cannot be tried, because a step that it needs has no result; the text names that step."""
 
 
 def required(value: T | None, name: str) -> T:
@@ -115,8 +115,8 @@ def required(value: T | None, name: str) -> T:
 
 @dataclass(frozen=True)
 class Step:
-    """One step. *run* returns its findings, none if there is nothing to check; *subject* stands for all of them if the
-    step is not tried. It is only tried if none of the steps in *needs* has failed."""
+    """One step. *run* returns its findings, none if there is nothing to check; *subject* is that of the
+    only finding if the step is not tried, or fails. It is only tried if none of the steps in *needs* has failed."""
 
     name: str
     subject: str
@@ -152,8 +152,8 @@ def split_advice(text: str) -> tuple[str, str]:
 class ExactlyOnceTarget:
     """An exactly-once sink: its *name* is the prefix of its transactional ids and the name of its group.
 
-    *transaction_timeout_ms* is the time-out that the user has set, or None. *two_phase* is True if transactions are to
-    have none (KIP-939).
+    *transaction_timeout_ms* is the time-out that the user has set, or None. *two_phase*: transactions never time out
+    (KIP-939).
     """
 
     name: str
@@ -175,8 +175,8 @@ class NewTopicTarget:
 class SubjectTarget:
     """The subject of the schemas of *column* (``key`` or ``value``), of the type *kind* as registries name it.
 
-    *schema* is the one that is written by, if it is known; *is_derived* from the column, or given. *earlier* are others
-    that it gives way to if one of them is a version already.
+    *schema* is that of the write, if it is known; *is_derived*: from the column, and not given. *earlier* are schemas
+    that the write uses instead if one of them is already a version of the subject.
     """
 
     name: str
@@ -189,7 +189,7 @@ class SubjectTarget:
 
 @dataclass(frozen=True)
 class RegistryTarget:
-    """A schema registry: its options under Confluent's names, and the subjects that a job writes by."""
+    """A schema registry: its options under Confluent's names, and the subjects of a job's schemas."""
 
     # They may contain passwords.
     properties: Mapping[str, str] = field(repr=False)

@@ -1,1 +1,1 @@
-"""The reports of writes: the lines of the option reportPath, and what is made of them."""
+"""The reports of writes: the lines of the option reportPath, and the figures and charts from them."""

@@ -17,17 +17,17 @@ from typing import Any, Final
 
 from kafka_sink.reports.writes import InStream, SinkProgress, with_before
 
-#: Of the height, between two plots.
+#: The gap between two plots, as a part of the height.
 _GAP: Final = 0.1
-#: A write that took next to no time is still drawn with this part of the width, and the width ends so far from writes.
+#: The minimum width of a write, and the distance of the writes from the edges, as parts of the width.
 _LEAST_WIDTH: Final = 1 / 300
 _PADDING: Final = 1 / 50
-#: Time without a write is folded if it is longer than so many usual writes; one of them stays.
+#: Time without a write is folded if it is longer than this many usual writes; the length of one remains.
 _IDLE_WRITES: Final = 20
 _BLUE, _SKY, _ORANGE, _GREEN = "#0072b2", "#56b4e9", "#e69f00", "#009e73"
 _VERMILION, _PURPLE, _GREY = "#d55e00", "#cc79a7", "#7f7f7f"
 _FOLD: Final = {"color": _GREY, "width": 1, "dash": "dot"}
-#: Configuration of plotly.js: the page decides the width, and nothing is sent to anybody.
+#: Configuration of plotly.js: the page determines the width, and no button sends data to a server.
 CONFIG: Final = {"responsive": True, "displaylogo": False, "modeBarButtons": [["zoom2d", "pan2d", "resetScale2d"]]}
 
 
@@ -92,7 +92,7 @@ def _axis(at: int) -> str:
 
 
 def _domain(at: int, count: int) -> tuple[float, float]:
-    """From where to where, as parts of the height from below, the plot *at* of *count* is, counted from above and 1."""
+    """The range of plot *at* of *count* (1 is the topmost), as parts of the height from the bottom."""
     height = (1 - _GAP * count) / count
     low = (count - at) * (height + _GAP)
     return low, low + height
@@ -134,7 +134,7 @@ def _bar(write: SinkProgress, height_ms: int) -> tuple[int, int, int, str]:
 
 
 def _bars(name: str, colour: str, span_ms: int, bars: Sequence[tuple[int, int, float, str]]) -> dict[str, Any]:
-    """*bars*: begin and end in ms, height, what is shown under the mouse."""
+    """*bars*: begin and end in ms, height, hover text."""
     widths = [max(end - begin, span_ms * _LEAST_WIDTH) for begin, end, _, _ in bars]
     return {
         "type": "bar",
@@ -162,7 +162,7 @@ def _line(name: str, colour: str, writes: Sequence[SinkProgress], values: Sequen
 
 
 def _marks(pairs: Sequence[InStream]) -> Iterator[dict[str, Any]]:
-    """Marks of problems: failed and torn writes, and those that have others missing before them."""
+    """Marks of problems: failed and torn writes, and writes before which others are missing."""
     kinds = (
         ("failed", "x", [pair for pair in pairs if pair.write.is_failed]),
         ("torn", "diamond", [pair for pair in pairs if pair.write.is_torn]),
@@ -184,7 +184,7 @@ def _marks(pairs: Sequence[InStream]) -> Iterator[dict[str, Any]]:
 
 
 def _idle(writes: Sequence[SinkProgress]) -> Iterator[tuple[int, int]]:
-    """The times in ms between writes that are folded."""
+    """The times between writes that are folded, in ms."""
     usual = max(round(median(_ended_ms(write) - _ended_ms(before) for before, write in pairwise(writes))), 1)
     for before, write in pairwise(writes):
         begin, end = _ended_ms(before), _began_ms(write)

@@ -1,6 +1,6 @@
-"""The lines of the option reportPath: one JSON object for each write of a sink that was committed or has failed, and
-for what Spark told of the source; what a write returns of itself; and the writes of a stream as metrics. A notebook
-shows both results as tables.
+"""The lines of the report of option reportPath: one JSON object for each write of a sink that was committed or has
+failed, and for each source lag that Spark reported; the result of a write; and the writes of a stream as metrics.
+Notebooks show a write and a result as tables.
 
 Pure values and the reading of one file, on the calling thread. It never writes.
 
@@ -27,12 +27,12 @@ _SOURCE_BEGINS: Final = f'{{"{SOURCE}"'
 _LATEST_MS: Final = 253_402_300_799_999
 #: A year, in ms.
 _LONGEST_MS: Final = 366 * 86_400_000
-#: Characters of an error, and of a line.
+#: The maximum number of characters of an error, and of a line.
 _MOST_ERROR: Final = 2_000
 _MOST_LINE: Final = 1 << 24
-#: Of the stream's rate, ms.
+#: The period of the stream's rate, ms.
 _RATE_MS: Final = 60_000
-#: A topic may have 100,000 partitions, and a table has so many rows.
+#: The maximum number of rows of a table; a topic may have 100,000 partitions.
 _MOST_ROWS: Final = 50
 
 
@@ -82,9 +82,9 @@ class SinkProgress:
 
     @classmethod
     def of_report(cls, report: Mapping[str, Any]) -> Self:
-        """The write of one line of the option reportPath, which was parsed.
+        """The write in *report*, a parsed line of the file of option reportPath.
 
-        :raises KeyError, TypeError, ValueError: if *report* is no write.
+        :raises KeyError, TypeError, ValueError: if *report* is not a write.
         """
         decision, timestamp_ms = report.get("decision"), report.get("timestamp_ms")
         return cls(
@@ -110,7 +110,7 @@ class SinkProgress:
 
     @property
     def rows_per_s(self) -> int:
-        """Of the write alone: rows by the time of its tasks and its commit."""
+        """The rate of the write alone: its rows by the time of its tasks and its commit."""
         return self.rows * 1000 // max(self.elapsed_ms + self.commit_ms, 1)
 
     @property
@@ -120,7 +120,7 @@ class SinkProgress:
 
     @property
     def is_torn(self) -> bool:
-        """Whether the partitions have another number of rows than the write. With acks=0 theirs are not known."""
+        """Whether the partitions have another number of rows than the write; False if theirs is not known (acks=0)."""
         in_partitions = sum(part.rows for part in self.partitions.values())
         return not self.is_failed and in_partitions not in (0, self.rows, self.rows + self.bad_rows)
 
@@ -148,7 +148,7 @@ class InStream(NamedTuple):
 
     @property
     def rows_per_s(self) -> float | None:
-        """Of the stream: rows by the time since the end of the write before; None if that is not known."""
+        """The rate of the stream: rows by the time since the end of the write before; None if that is not known."""
         write, before = self
         if before is None or before.timestamp_ms is None or write.timestamp_ms is None:
             return None
@@ -219,7 +219,7 @@ def _shown(value: object) -> str:
 
 
 def _duration(number: Any) -> int:
-    """:raises ValueError: if *number* is no time that a write can have taken."""
+    """:raises ValueError: if *number* is not a possible duration of a write."""
     return json_number(number, 0, _LONGEST_MS)
 
 
@@ -236,7 +236,7 @@ class SourceLag:
 
 
 def with_before(writes: Sequence[SinkProgress]) -> list[InStream]:
-    """*writes*, one after another, as those of one stream."""
+    """*writes* of one stream, each with the one before it."""
     pairs: list[InStream] = []
     before: SinkProgress | None = None
     for write in writes:
@@ -251,7 +251,7 @@ def recent_rows_per_s(writes: Sequence[SinkProgress]) -> float | None:
     if len(timed) < 2:
         return None
     end_ms = timed[-1][0]
-    # The first of them begins the time that is measured.
+    # The end of the first one begins the measured period.
     first = next((index for index, (ended_ms, _) in enumerate(timed) if ended_ms >= end_ms - _RATE_MS), 0)
     recent = timed[min(first, len(timed) - 2) :]
     passed_ms = end_ms - recent[0][0]
@@ -259,7 +259,7 @@ def recent_rows_per_s(writes: Sequence[SinkProgress]) -> float | None:
 
 
 def read_writes(file: Path, last: int) -> tuple[int, Sequence[SinkProgress]]:
-    """The number of writes, and the *last* ones. A line that its sink is still writing is left out.
+    """The number of writes, and the *last* ones. An incomplete last line is left out.
 
     :raises OSError: if the file cannot be read.
     :raises ValueError: if no line is a report; the text names the file and a line.
@@ -279,7 +279,7 @@ def read_writes(file: Path, last: int) -> tuple[int, Sequence[SinkProgress]]:
         try:
             parsed.append(_parsed(file, number, line))
         except ValueError as error:
-            # A full disk has cut it off, and the next one stands behind it.
+            # For example, a full disk has truncated a line, and the next one continues it.
             refusal = error
     if refusal is not None and not parsed:
         raise refusal
@@ -289,7 +289,7 @@ def read_writes(file: Path, last: int) -> tuple[int, Sequence[SinkProgress]]:
 
 
 def _parsed(file: Path, number: int, line: str) -> SinkProgress | SourceLag:
-    """The line *number* of *file*. :raises ValueError: if it is no report; the text names the file and the line."""
+    """The line *number* of *file*. :raises ValueError: if it is not a report; the text names both."""
     try:
         if len(line) > _MOST_LINE:
             raise ValueError("it is too long")
@@ -305,7 +305,7 @@ def _parsed(file: Path, number: int, line: str) -> SinkProgress | SourceLag:
 
 
 class Tail:
-    """Reads the lines that come to be at the end of *file*. With *skips_existing* those that it has already are not
+    """Reads the lines that are appended to *file*. With *skips_existing* the lines that it already has are not
     read."""
 
     def __init__(self, file: Path, *, skips_existing: bool = False) -> None:
@@ -314,10 +314,10 @@ class Tail:
         self._number = 0
 
     def read(self) -> Iterator[SinkProgress | SourceLag]:
-        """The values of the new complete lines, one after another; all lines if the file has begun anew.
+        """The values of the new complete lines, one after another; all lines if the file has become shorter.
 
         :raises OSError: if the file cannot be read.
-        :raises ValueError: if a line is no report; the next call goes on behind it.
+        :raises ValueError: if a line is not a report; the next call continues after it.
         """
         if not self._file.exists():
             return
@@ -381,7 +381,7 @@ class StreamFigures:
         self._lag: int | None = None
 
     def add(self, line: SinkProgress | SourceLag) -> None:
-        """The next line of the report is *line*."""
+        """Add *line*, the next one of the report."""
         if isinstance(line, SourceLag):
             self._lag = line.lag
             return

@@ -115,8 +115,8 @@ class Interrupts:
 
 def run_stoppable(spark: SparkSession, action: Callable[[], T], interrupts: Interrupts) -> T:
     """The result of *action*, which runs jobs of *spark*. An interrupt of this call, or an earlier one in *interrupts*,
-    is raised after the jobs have ended. The error of a job that fails or is cancelled is raised after all of
-    its tasks have ended."""
+    is raised after the jobs have ended. The error of a job that fails or is cancelled is raised after all of its tasks
+    have ended."""
     interrupts.check()
     jobs = _Jobs(spark)
     done: Future[T] = Future()

@@ -1,18 +1,18 @@
-"""Reads a query's checkpoint on the driver: its own ids, those of the query and of its run, and the rows that Spark has
-planned for a micro-batch, which a digest of the offset log identifies.
+"""Reads a query's checkpoint on the driver: the id of the query, and the rows that Spark has planned for a micro-batch,
+which a digest of the offset log identifies.
 
 Spark writes the entry of a batch before it runs the batch, and reads it again when it repeats the batch. The same entry
 therefore means the same rows, as far as the sources' offsets describe them. The metadata line before the offsets is
 left out, because it contains the time at which the batch was planned.
 
 Called in Spark's planner process on the driver's machine, and in the driver program by ``foreachBatch``. Spark provides
-the query's id and the batch's number to tasks, but not to planners. It only reads, and an unavailable answer is not an
+the query's id and the batch's number to tasks, but not to planners. It only reads, and an unavailable result is not an
 error. Locations may contain credentials, so no message repeats one. The files are on this machine, or in a store that
 Hadoop's file systems in the JVM of a classic session read with its settings, or those of pyarrow.
 
-Without credentials, Azure's client in pyarrow raises an error of C++ that no Python can catch, and it runs the command
-``az`` of the PATH for a token. So it reads in a process of its own (:func:`main`), which is given no PATH, and whose
-end is an answer like any other.
+Without credentials, Azure's client in pyarrow raises a C++ exception that Python cannot catch, and it runs the command
+``az`` of the PATH for a token. So it reads in a separate process (:func:`main`), whose PATH has no commands, and whose
+failure is handled like any other.
 
 Source: ``org.apache.spark.sql.execution.streaming.checkpointing``: ``StreamMetadata``, which writes the file
 ``metadata``, ``OffsetSeqLog`` (v1: one line for each source; v2, since Spark 4.1: each line begins with the name of the
@@ -100,7 +100,7 @@ def _entry(files: CheckpointFiles, version: int) -> Mapping[str, Any]:
     entry: dict[str, Any] = {}
     for source, text in pairs:
         try:
-            # A value, so that the order of its names does not matter.
+            # Parsed, so that the order of its names does not matter.
             entry[str(source)] = None if text == _NOTHING else json.loads(text)
         except ValueError:
             entry[str(source)] = text
@@ -108,7 +108,7 @@ def _entry(files: CheckpointFiles, version: int) -> Mapping[str, Any]:
 
 
 def _files_between(files: CheckpointFiles, source: str, start: Any, end: Any) -> list[Any] | None:
-    """Path and time of every file that a file source has between two offsets; None for other sources."""
+    """The path and time of each file of a file source between two offsets; None for other sources."""
     last, first = _number(end), _number(start)
     if last is None:
         return None
@@ -141,7 +141,7 @@ def _logged_files(files: CheckpointFiles, source: str, number: int) -> list[Any]
 
 
 def read_offsets(open_files: Callable[[], CheckpointFiles], version: int | None) -> PlannedOffsets:
-    """As :func:`planned_offsets`, without digest after any error."""
+    """As :func:`planned_offsets`; after any error, without a digest."""
     try:
         return planned_offsets(open_files(), version)
     except OffsetLogError as error:
@@ -205,7 +205,7 @@ class OffsetsReading:
             self._offsets.set_result(PlannedOffsets(unknown=unknown))
 
     def result(self) -> PlannedOffsets:
-        """The planned offsets; without digest if they are not available in time."""
+        """The planned offsets; without a digest if they are not available in time."""
         try:
             return self._offsets.result(LIMIT_MS / 1000)
         except TimeoutError:
@@ -225,7 +225,7 @@ class OffsetsReading:
 
 
 def run_of(running: Any) -> str | None:
-    """The id of this run of the query *running*; None if Spark does not tell."""
+    """The id of this run of the query *running*; None if it is not available."""
     try:
         return str(running.runId())
     except Exception:
@@ -247,7 +247,7 @@ def offsets_of(session: Any, running: Any, version: int) -> PlannedOffsets:
 
 #: Hadoop's URI schemes → pyarrow's.
 _SCHEMES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "hdfs": "hdfs"}
-#: Without credentials pyarrow's client for these ends its process.
+#: Schemes whose client in pyarrow ends its process without credentials.
 _ENDING_THEIR_PROCESS: Final = ("abfs", "abfss")
 
 
@@ -332,20 +332,20 @@ def local_folder(location: str) -> str | None:
 
 
 PROGRAM: Final = f"from {__name__} import main; main()"
-#: There is no command in it; without the variable a shell would look in a PATH of its own.
+#: A folder without commands; without the variable a shell would use a default PATH.
 _NO_PATH: Final = "/nonexistent"
 
 
 def read_in_own_process(
     location: str, version: int | None, timeout_s: float, *, program: str = PROGRAM
 ) -> PlannedOffsets:
-    """The offsets that :func:`main` reads at *location*; without digest if its process fails or takes too long."""
-    # The location may contain credentials, and everybody sees the arguments of a process.
+    """The offsets that :func:`main` reads at *location*; without a digest if its process fails or takes too long."""
+    # The location may contain credentials, and all users can see the arguments of a process.
     question = json.dumps({"location": location, "version": version})
     environ = {**os.environ, "PATH": _NO_PATH, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     try:
         done = subprocess.run(
-            # It imports what this process would import, in its order, and nothing else from the working directory.
+            # With the module path of this process, in its order, and without the working directory.
             [sys.executable, "-P", "-c", program],
             input=question,
             env=environ,
@@ -363,7 +363,7 @@ def read_in_own_process(
 
 
 def main() -> None:
-    """Answer the question on standard input on standard output."""
+    """Read the request from standard input, and write the offsets to standard output."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     question = json.load(sys.stdin)
     offsets = read_offsets(lambda: ArrowFiles(question["location"]), question["version"])

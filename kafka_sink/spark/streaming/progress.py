@@ -58,11 +58,11 @@ class ProgressListener(StreamingQueryListener):
         self._figures = StreamFigures(*tags.items())
         self._server: MetricsServer | None = None
         self._lock = threading.Lock()
-        # Existing lines were already reported to an earlier program.
+        # Existing lines were already reported by an earlier listener.
         self._tail = Tail(self._report, skips_existing=True)
 
     def __getstate__(self) -> NoReturn:
-        # Spark Connect of Spark 3.5 sends a listener to the server, where it would report to nobody.
+        # Spark Connect of Spark 3.5 sends a listener to the server, where its reports would not reach the program.
         raise pickle.PicklingError(
             "a progress_listener cannot be added over Spark Connect before Spark 4.0, which runs listeners in the "
             "program that adds them; call the listener's read_new() from time to time instead"
@@ -70,7 +70,7 @@ class ProgressListener(StreamingQueryListener):
 
     def serve(self, host: str, port: int) -> None:
         """Serve the metrics at :attr:`url` until :meth:`close`. :raises ConfigError: if the port is in use."""
-        # Programs that serve nothing start without it.
+        # Imported here, because other programs start faster without it.
         from kafka_sink.http.local_server import MetricsServer
 
         self._server = MetricsServer(host, port, self._metrics)
@@ -88,7 +88,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Called by Spark within ``start()``. A query cannot be stopped before this method returns, so another thread
-        does it."""
+        stops it if necessary."""
         start_thread("look-at-trigger", lambda: self._stop_if_continuous(str(event.id)))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
@@ -119,7 +119,7 @@ class ProgressListener(StreamingQueryListener):
                     if isinstance(line, SinkProgress) and not line.is_failed:
                         batches.append(line)
                 if has_news and self._file is not None:
-                    # Programs that show no metrics start without it.
+                    # Imported here, because other programs start faster without it.
                     from kafka_sink.common.exposition import TEXT, rendered
 
                     replace_text(self._file, rendered(self._figures.metrics(), TEXT)[0])
@@ -138,10 +138,10 @@ class ProgressListener(StreamingQueryListener):
     def _note_source(self, progress: StreamingQueryProgress) -> None:
         """Append the lag of the source to the report, where the pages of kafkalite ui read it."""
         lag = lag_of(progress.json)
-        # Without a write there is nothing to which it belongs.
+        # Without a write there is no report to which the lag belongs.
         if lag is None or not self._report.exists():
             return
-        # The report is that of the query with the name, or of the session's only one.
+        # The report belongs to the query with the name, or to the session's only query.
         is_alone = self._query_name is None and len(_streams_with(str(progress.id)).active) == 1
         if is_alone or (self._query_name is not None and progress.name == self._query_name):
             with self._report.open("ab", buffering=0) as file:
@@ -157,15 +157,15 @@ class ProgressListener(StreamingQueryListener):
 
 
 def _streams_with(query_id: str) -> StreamingQueryManager:
-    """The queries of the session that runs this one, which need not be the active session of the listener's thread."""
+    """The queries of the session that runs *query_id*; the listener's thread may have another active session."""
     session = SparkSession.active()
     running = running_query(session, query_id)
     return session.streams if running is None else StreamingQueryManager(running.sparkSession().streams())
 
 
 def lag_of(progress: str) -> int | None:
-    """The rows that sources have after those that were read, by their end offsets and latest offsets in Spark's
-    *progress* (JSON); None if none of the sources counts rows by topic and partition, as Kafka's does.
+    """The number of rows that sources have not read yet, from their end offsets and latest offsets in Spark's
+    *progress* (JSON); None if no source has offsets by topic and partition, as Kafka's does.
 
     Source: Spark, Structured Streaming and Kafka Integration Guide; ``StreamingQueryProgress.sources``.
     """
@@ -209,7 +209,7 @@ def progress_listener(
         the session has several queries.
     :param metrics_port: serve the same metrics at ``http://HOST:PORT/metrics``; 0 = any free port, see the listener's
         ``url``. It is served until the listener's ``close()`` or the end of the program.
-    :param metrics_host: the address to serve at. Beyond loopback everybody who reaches it can read the metrics.
+    :param metrics_host: the address to listen on. Beyond loopback, any client that can connect can read the metrics.
     :raises ConfigError: if the port is in use.
     """
     listener = ProgressListener(report_path, callback, prometheus_file, tags or {}, query_name)

@@ -1,7 +1,7 @@
 """Stops a streaming job on SIGTERM or SIGINT after its current micro-batch, or returns when it ends without a signal.
 
 Called on the main thread of the user's driver program. Under ``spark-submit`` the signals go to the surrounding JVM,
-which would exit at once, so they are handled there as well. A stream that loses its rows is never allowed to continue.
+which would exit at once, so they are handled there as well. A stream that loses its rows is stopped.
 
 Ctrl-C goes to every process of the terminal's foreground process group: to this process, to the JVM, and to each
 ``chmod`` that Hadoop's local file system runs for a checkpoint file. On a terminal this process receives the signal
@@ -67,8 +67,8 @@ def refuse_epoch(messages: Sequence[WriterCommitMessage | None], epoch: int) -> 
 
 
 class Stop:
-    """Set by the first signal; after a second signal the micro-batch is not awaited. A signal that reaches both Python
-    and the JVM counts once."""
+    """A request to stop, set by the first signal; after a second signal the micro-batch is not awaited. A signal that
+    reaches both Python and the JVM counts once."""
 
     def __init__(self) -> None:
         self.requested = threading.Event()
@@ -150,7 +150,7 @@ def _last_batch(query: StreamingQuery) -> int | None:
 
 @contextmanager
 def _signals_to(stop: Stop) -> Iterator[None]:
-    """The signals go to *stop*; also those of the JVM, which does not belong to this program with Spark Connect."""
+    """Pass the signals to *stop*; also those of the JVM, which with Spark Connect is not part of this program."""
     jvm = jvm_with_callbacks()
     with ExitStack() as previous:
         for number in _SIGNALS:

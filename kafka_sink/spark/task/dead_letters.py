@@ -1,7 +1,7 @@
-"""Dead letters: the records of rows that cannot be written, with headers that say why and where the row came from.
+"""Dead letters: the records of rows that cannot be written, with the reason and the origin of the row in headers.
 
-Created in a Spark Python worker, on the task's thread, from the rows that are refused only. docs/dead-letters.md lists
-the headers. What is neither text nor bytes is JSON, and what the JSON format does not have becomes a text in it.
+Created in a Spark Python worker, on the task's thread, only from refused rows. docs/dead-letters.md lists the headers.
+Keys and values that are neither text nor bytes become JSON; values that JSON cannot represent become texts in it.
 
 Source of the names: Kafka Connect's ``__connect.errors.…`` (KIP-298), Kafka Streams' ``__streams.errors.…`` (KIP-1034).
 """
@@ -28,10 +28,10 @@ from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 PREFIX: Final = "__kafkalite.errors."
 
-#: The type of the column of headers, as Spark has it.
+#: The type of the headers column, as in Spark.
 HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
-#: By the column that is wrong.
+#: The reasons, by the invalid column.
 _REASONS: Final[Mapping[str, str]] = {
     "partition": "invalid-partition",
     "topic": "null-topic",
@@ -39,10 +39,10 @@ _REASONS: Final[Mapping[str, str]] = {
     "timestamp": "invalid-timestamp",
 }
 
-#: The most bytes that a key, or a value, keeps in a row that is too large, and its part of max.request.size.
+#: A key or value of a row that is too large is shortened to this many bytes, or this part of the largest record.
 _KEPT_BYTES: Final = 64 * 1024
 _KEPT_PART: Final = 8
-#: More than a header adds to its name and its value.
+#: An upper bound of the bytes that a header adds to its name and its value.
 _HEADER_OVERHEAD_BYTES: Final = 10
 _RECORD_OVERHEAD_BYTES: Final = 200
 
@@ -52,7 +52,7 @@ _Headers = list[tuple[str, bytes | None]]
 
 
 class DeadLetters:
-    """Makes the dead letters of one task."""
+    """Creates the dead letters of one task."""
 
     def __init__(self, spec: WriteSpec, clock: Clock = SYSTEM_CLOCK) -> None:
         self._topic = spec.topic
@@ -68,7 +68,7 @@ class DeadLetters:
         """The dead letters of those of *rows* that *error* is about: the columns ``key`` (if *rows* have keys),
         ``value`` and ``headers``.
 
-        Key and value are as in the row; what is neither text nor bytes is JSON.
+        Key and value are as in the row, or JSON if they are neither text nor bytes.
         """
         batch = rows.batch.take(pa.array(error.rows, pa.int64()))
         now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
@@ -103,7 +103,7 @@ class DeadLetters:
         ]
 
     def _fit(self, contents: dict[str, pa.Array], headers: list[_Headers], own: list[_Headers]) -> None:
-        """Shorten what makes a dead letter too large for a record, and say so in its headers."""
+        """Shorten dead letters that are too large for a record, and note this in their headers."""
         sizes = {name: pc.binary_length(column).fill_null(0).to_pylist() for name, column in contents.items()}
         kept = min(_KEPT_BYTES, self._most_bytes // _KEPT_PART)
         large = [
@@ -150,7 +150,7 @@ def _reason(error: RowError) -> str:
 
 def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:
     """The values of column *name*; None for each row without one. Timestamps are milliseconds since 1970, and
-    of a text that is not UTF-8 what is wrong becomes U+FFFD."""
+    invalid UTF-8 becomes U+FFFD."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows
     column = batch.column(name)
@@ -165,8 +165,8 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:
 
 
 def _own_headers(batch: pa.RecordBatch) -> list[_Headers]:
-    """The headers that the rows have themselves, without those that no record can have; of a key that is not UTF-8 what
-    is wrong becomes U+FFFD, as in Spark's own sink."""
+    """The headers of the rows themselves, without those that no record can have; invalid UTF-8 in a key becomes U+FFFD,
+    as in Spark's own sink."""
     if "headers" not in batch.schema.names:
         return [[] for _ in range(len(batch))]
     raw = pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())]))
@@ -187,10 +187,10 @@ def _size(headers: _Headers) -> int:
 
 
 def json_column(column: pa.Array, name: str) -> pa.Array:
-    """Each row of *column* as JSON; a null row is null. *name* is the column's, for the JSON format.
+    """Each row of *column* as JSON; a null row is null. *name* is the name of the column, for the JSON format.
 
-    Where a type, or a value, keeps the JSON format from writing a column, its parts are written one by one, so that the
-    others look as in any other record.
+    If the JSON format cannot write a type or a value in the column, its parts are written one by one, so that the other
+    parts are as in any other record.
     """
     texts = _texts(column, name)
     return pa.array([text if text != _NULL else None for text in texts], pa.large_binary())
@@ -200,7 +200,7 @@ def _texts(column: pa.Array, name: str) -> list[bytes]:
     try:
         payloads = format_of(JSON).encoder(ColumnFormat(name, JSON, ""), column.type).encode(column)
     except (FormatError, RowError):
-        # A single type or a single value is enough for that.
+        # A single type or a single value may have caused this.
         return _of_parts(column, name)
     return [_NULL if text is None else text for text in payloads.to_pylist()]
 
@@ -210,7 +210,7 @@ def _of_parts(column: pa.Array, name: str) -> list[bytes]:
     if pa.types.is_struct(kind):
         fields = [json.dumps(field.name).encode() for field in kind]
         parts = [_texts(column.field(index), name) for index in range(kind.num_fields)]
-        # As in the JSON format, a field that is null is left out.
+        # As in the JSON format, null fields are omitted.
         rows: list[list[bytes]] = [
             [name + b":" + text for name, text in zip(fields, row, strict=True) if text != _NULL]
             for row in zip(*parts, strict=True)
@@ -218,7 +218,7 @@ def _of_parts(column: pa.Array, name: str) -> list[bytes]:
         return _nulls_of(column, lambda row: b"{" + b",".join(rows[row]) + b"}")
     if pa.types.is_map(kind):
         names, values = _texts(column.keys, name), _texts(column.items, name)
-        # A name of a field is a text.
+        # Names in JSON objects are strings.
         quoted = [name if name.startswith(b'"') else json.dumps(name.decode()).encode() for name in names]
         return _of_items(column, [b":".join(entry) for entry in zip(quoted, values, strict=True)], b"{%s}")
     if is_list(kind):
@@ -232,19 +232,19 @@ def _of_items(column: pa.Array, items: list[bytes], around: bytes) -> list[bytes
 
 
 def _nulls_of(column: pa.Array, text_of: Callable[[int], bytes]) -> list[bytes]:
-    """The text by *text_of* of each row of *column* that is not null; JSON's null of others."""
+    """The result of *text_of* for each row of *column* that is not null; JSON's null for others."""
     return [text_of(row) if valid else _NULL for row, valid in enumerate(column.is_valid().to_pylist())]
 
 
 def _text_of(value: pa.Scalar) -> str:
     if is_text(value.type):
-        # Not UTF-8, or the JSON format would have it.
+        # Invalid UTF-8; the JSON format has written any other text.
         content: bytes = value.as_buffer().to_pybytes()
         return content.decode(errors="replace")
     try:
         plain = value.as_py()
     except (ValueError, OverflowError):
-        # Python has no such date.
+        # Python cannot represent the date.
         return str(value.cast(pa.int64()))
     if not isinstance(plain, timedelta):
         return str(plain)

@@ -1,13 +1,13 @@
-"""Chooses the Kafka partition of every row before the rows are grouped by partition (atomic writes), and takes the rows
-in the tasks that write them.
+"""Chooses the Kafka partition of every row before the rows are grouped by partition (atomic writes), and unpacks the
+rows in the tasks that write them.
 
 Runs in Spark Python workers. Rows with a key get the same partition as with Kafka's Java client, and rows without a key
 get one by the hash of their value: Spark may run a stage again with its rows in another order, and rows whose partition
-depended on the order would be lost or repeated. Bad rows are sorted out here, and travel on with the good ones, because
-only one task may write to a partition of the dead letter topic, and because only the tasks that write report: unless
-the write fails at a bad row, the column :data:`~kafka_sink.spark.write_spec.KIND` says which rows they are. The dead
-letters for a partition are one row, whose value is an Arrow stream: a column of headers would cost every row its
-passage through the JVM. A dropped row has the text of its problem as its value, or null.
+depended on the order would be lost or repeated. Bad rows are detected here and shuffled with the good ones, because
+only one task may write to a partition of the dead letter topic, and because only the tasks that write report. With any
+other onBadRow than fail, the column :data:`~kafka_sink.spark.write_spec.KIND` marks them. The dead letters for a
+partition are one row, whose value is an Arrow stream: a column of headers would pass through the JVM for every row. A
+dropped row has the text of its problem as its value, or null.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Placing:
         self._config = spec.producer.here()
         self._limits = LimitChecks(spec.limits, self._config)
         self._bad = BadRows(spec, self._take_refused)
-        #: Dead letters with their partitions, or rows to drop, until they are passed on.
+        #: Dead letters with their partitions, or rows to drop, until they are yielded.
         self._refused: list[PlacedRows] = []
 
     def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ class _Placing:
         """:raises RowError: if rows cannot be written."""
         parts = topic_chunks(batch, self._spec.topic, self._spec.dead_letter_topic)
         if self._spec.on_bad_row == FAIL:
-            # The tasks that write say so.
+            # The tasks that write raise the error.
             return parts
         for part in parts:
             try:
@@ -108,7 +108,7 @@ class _Placing:
 
     def _count(self, topic: str) -> int:
         if topic not in self._counts:
-            # Tasks that only take rows that were placed start without it.
+            # Imported here, because tasks that take placed rows start faster without it.
             from kafka_sink.spark.task.shared_client import shared_client
 
             client = shared_client(self._spec.producer)
@@ -175,8 +175,8 @@ class PlacedRows:
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """The column of *rows* that *field* names; nulls if there is none. Spark reads bytes with offsets of 32 bits, as it
-    hands them out itself."""
+    """The column of *rows* that *field* names; nulls if there is none. Spark reads and passes bytes with offsets of 32
+    bits."""
     wide = {pa.large_binary(): pa.binary(), pa.large_string(): pa.string()}
     kind = wide.get(field.type, field.type)
     if field.name not in rows.schema.names:
@@ -184,16 +184,16 @@ def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
     column = rows.column(field.name)
     if column.type == kind:
         return column
-    # Bytes of a shortened text need not be text.
+    # A shortened text may end within a character.
     return column.cast(pa.binary()).view(kind) if pa.types.is_string(kind) else column.cast(kind)
 
 
 def take_placed(
     rows: TaskRows, bad: BadRows, send: Callable[[pa.RecordBatch, NDArray[np.int32] | None], None]
 ) -> tuple[TaskRows, int]:
-    """The good rows of *rows*, and how many rows there were before bad ones were packed.
+    """The good rows of *rows*, and the number of rows before bad ones were packed.
 
-    Bad rows are counted in *bad*, and dead letters go to *send* with their partitions.
+    Bad rows are counted in *bad*, and dead letters are passed to *send* with their partitions.
     """
     batch = rows.batch
     kinds = batch.column(KIND).to_numpy()

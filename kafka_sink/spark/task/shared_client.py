@@ -1,11 +1,10 @@
 """One coordinator client per set of properties in a process that Spark reuses.
 
-Spark's planner, committer, workers and the threads of a driver share the clients, whose calls are serialized. Their
-connections are kept between batches, those of the latest :data:`MOST_CONNECTED` clients, until nobody has asked
-anything for :data:`MOST_IDLE_MS`; a client connects again when it is used again. A forked process begins without
-clients.
+Spark's planner, committer, workers and the threads of a driver share the clients, whose calls are serialized. The most
+recently used :data:`MOST_CONNECTED` clients keep their connections between batches, until they were idle for
+:data:`MOST_IDLE_MS`; a client connects again when it is used again. A forked process begins without clients.
 
-The store's lock is never held while a client is created, asks or closes. Its thread closes connections.
+The store's lock is never held while a client is created, sends requests or is closed. Its thread closes connections.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.spark.write_spec import ProducerSpec
 
-#: Others that are asked for give up their connections.
+#: The connections of all but the most recently used clients are closed.
 MOST_CONNECTED: Final = 10
 
-#: Others are forgotten, with what they remember of their sinks, once nobody uses them.
+#: All but the most recently used are discarded, with the cached state of their sinks, once unused.
 MOST_CLIENTS: Final = 50
 
-#: Below the time after which brokers, and services between, close idle connections themselves.
+#: Shorter than the idle time-outs of brokers and load balancers, ms.
 MOST_IDLE_MS: Final = 180_000
 
 _log = logging.getLogger(__name__)
@@ -44,12 +43,12 @@ class SharedClients:
     def _forked(self) -> None:
         # The connections belong to the parent process: they are neither used nor closed here.
         self._changed = threading.Condition()
-        #: Also those that are forgotten, as long as somebody uses them.
+        #: Also those that are discarded, as long as a caller uses them.
         self._clients: weakref.WeakValueDictionary[bytes, CoordinatorClient] = weakref.WeakValueDictionary()
-        #: From the one that was not asked for longest to the latest.
+        #: From the least to the most recently used.
         self._recent: dict[bytes, CoordinatorClient] = {}
         self._closer: threading.Thread | None = None
-        #: Some clients are to be closed before they are idle.
+        #: Some connections are to be closed before they are idle.
         self._is_crowded = False
 
     def get(self, producer: ProducerSpec) -> CoordinatorClient:
@@ -68,7 +67,7 @@ class SharedClients:
 
     @leaves("_changed")
     def _find(self, key: bytes, made: CoordinatorClient | None = None) -> CoordinatorClient | None:
-        """The client of *key*, now the latest; *made* if there was none."""
+        """The client of *key*, now the most recently used; *made* if there was none."""
         with self._changed:
             client = self._clients.get(key, made)
             if client is None:
@@ -86,7 +85,7 @@ class SharedClients:
             return client
 
     def _close_idle(self) -> None:
-        """The closing thread, which lasts as long as the process: a client may be used at any time again."""
+        """The closing thread; it runs until the process ends, because a client may be used again at any time."""
         while True:
             self._close_connections()
             with self._changed:
@@ -94,7 +93,7 @@ class SharedClients:
                     self._clock.wait(self._changed, MOST_IDLE_MS)
 
     def _close_connections(self) -> None:
-        """Close those of idle clients. A thread that kept a client while it waits would never let it be forgotten."""
+        """Close those of idle clients. This thread keeps no client while it waits, so that it can be discarded."""
         with self._changed:
             self._is_crowded = False
             latest = list(self._recent.values())[-MOST_CONNECTED:]

@@ -1,7 +1,7 @@
 """The outcome of a task, and the sum of the outcomes of all tasks of a write.
 
 Created in the task, read on the driver: pickled by Spark for ``commit``, as JSON for :func:`kafka_sink.write`. With
-Spark Connect the latter comes from another machine, and unpickling runs whatever code the sender wants. Plain values
+Spark Connect the latter comes from another machine, and unpickling could run any code of the sender. Plain values
 only.
 """
 
@@ -31,7 +31,7 @@ _SIGNIFICANT_BITS: Final = 5
 
 @dataclass(frozen=True)
 class TaskTransaction:
-    """Of a task that wrote in a transaction: the *writer* of the sink and the *version*, by the *plan*, which is None
+    """The part of an outcome for writes in transactions: the *writer* of the sink, the *version*, and the *plan*; None
     if nothing was written because the version was *skipped*. *open* is the transaction of the task; None if there were
     no rows, or if the transaction is the driver's."""
 
@@ -48,8 +48,8 @@ class TaskOutcome(WriterCommitMessage):
     as sent, headers included. Of ``rows_in`` rows ``rows_acked`` were acknowledged, and ``bad_rows`` became dead
     letters or were dropped; ``first_bad_row`` is the text of the first problem.
 
-    ``ack_ms`` maps the time until the acknowledgement to the number of rows, see :func:`rounded_ms`. A task that has a
-    ``failure`` has no other outcome: if it were raised, Spark would try the task again.
+    ``ack_ms`` maps the time until the acknowledgement to the number of rows, see :func:`rounded_ms`. With a ``failure``
+    the other fields are empty: a task that raised it would be tried again by Spark.
     """
 
     task_partition: int = 0
@@ -76,7 +76,7 @@ class TaskOutcome(WriterCommitMessage):
         return None
 
     def to_json(self) -> str:
-        """As text, without the writer and the plan, which the driver has."""
+        """The JSON, without the writer and the plan, which the driver has."""
         opened, failure = None if self.transaction is None else self.transaction.open, self.failure
         return json.dumps(
             {

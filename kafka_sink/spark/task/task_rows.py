@@ -2,8 +2,8 @@
 cannot be written.
 
 Used in a Spark Python worker, on the task's thread, once per batch of up to 10,000 rows. It uses views of the buffers
-and never loops over rows. Rows that can be written are not looked at: the steps that encode and stage them refuse a
-batch as a whole, and only then are its rows sorted out, into an error, nothing, or a dead letter (option onBadRow).
+and never loops over rows. Good rows are not inspected individually: the steps that encode and stage them refuse a batch
+as a whole, and only then are its bad rows separated, for an error, dropping, or dead letters (option onBadRow).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TaskRows:
-    """Rows of a task: those of *batch*. *numbers* are int64[rows], their numbers in the task; None if they are those
-    from *first* on."""
+    """Rows of a task: those of *batch*. *numbers* are int64[rows], their numbers in the task; None for consecutive
+    numbers from *first* on."""
 
     batch: pa.RecordBatch
     first: int
@@ -53,18 +53,18 @@ class TaskRows:
         )
 
 
-#: Takes rows that are refused, with the error about them.
+#: A function that takes refused rows, with the error about them.
 TakeRefused = Callable[[TaskRows, RowError], None]
 
 
 class BadRows:
     """Counts the bad rows of one task, of any number of batches.
 
-    :param take: called with rows that are refused, unless the write fails then.
+    :param take: called with refused rows, unless they fail the write.
     """
 
     def __init__(self, spec: WriteSpec, take: TakeRefused) -> None:
-        # Rows that were placed were sorted out before.
+        # Bad rows among placed rows were separated before.
         self._fails = spec.on_bad_row == FAIL or spec.is_placed
         self._limit = spec.max_bad_rows
         self._take = take
@@ -73,7 +73,7 @@ class BadRows:
         self.first = ""
 
     def accepted(self, rows: TaskRows, step: Callable[[pa.RecordBatch], T]) -> tuple[TaskRows, T]:
-        """Those of *rows* that *step* does not refuse, and what it returns for them; :meth:`refuse` has the others."""
+        """Those of *rows* that *step* does not refuse, and its result for them; :meth:`refuse` gets the others."""
         while True:
             try:
                 return rows, step(rows.batch)
@@ -82,7 +82,7 @@ class BadRows:
                 rows = rows.without(error.rows)
 
     def refuse(self, rows: TaskRows, error: RowError) -> None:
-        """Take out the rows that *error* is about, whose indices are those in *rows*.
+        """Handle the bad rows of *error*, whose indices refer to *rows*.
 
         :raises RowError: with the row's number in the task, if the write fails at a bad row.
         :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows.
@@ -102,7 +102,7 @@ class BadRows:
 
 
 def session_settings(context: TaskContext | None) -> SessionSettings:
-    """The settings of the session of the task with this *context*, or Spark's defaults."""
+    """The settings of the session of the task with this *context*, or Spark's defaults if unset."""
     rebase = "EXCEPTION" if SPARK < (4, 0) else "CORRECTED"
     return SessionSettings(
         setting_of_session(context, "spark.sql.jsonGenerator.ignoreNullFields", "TRUE") != "FALSE",
@@ -113,7 +113,7 @@ def session_settings(context: TaskContext | None) -> SessionSettings:
 
 
 class Payloads:
-    """Encodes the columns of *formats*; keeps their encoders for all batches of a task."""
+    """Encodes the columns of *formats*; reuses the encoders for all batches of a task."""
 
     def __init__(self, formats: Sequence[ColumnFormat]) -> None:
         self._formats = formats

@@ -1,12 +1,12 @@
-"""The write of one Spark task, with a producer that nobody else uses meanwhile: a new one, or that of the last task.
+"""The write of one Spark task, which has a producer for itself: a new one, or that of the last task.
 
 Runs in a Spark Python worker. It returns only when its iterator is exhausted and every row is acknowledged; otherwise
-it raises an error that tells the user what to do.
+it raises an error with the remedy.
 
 A task that has written all of its rows leaves its producer for the next task of this process, as in Spark's own sink:
 connections with their TLS sessions and their authentication, cluster metadata, producer id and sequences, and the
-sender thread. The next task with the same properties continues with it. Nothing of a task that failed or was
-interrupted is kept, and a forked process begins without producers. A thread closes producers that were unused for
+sender thread. The next task with the same properties reuses it. The producer of a task that failed or was interrupted
+is not reused, and a forked process begins without producers. A thread closes producers that were unused for
 :data:`MOST_IDLE_MS`. No secret is stored outside the producers themselves.
 """
 
@@ -57,8 +57,8 @@ MOST_IDLE_MS: Final = 30_000
 #: Each has a thread, connections and the memory of its batches.
 MOST_PRODUCERS: Final = 10
 
-#: A task requests metadata again that is older. It does not wait for the answer, so its first rows may still be
-#: distributed over the partitions that were known before.
+#: A task requests metadata again if they are older, ms. It does not wait for the response, so its first rows may still
+#: be distributed over the partitions that were known before.
 MOST_AGE_MS: Final = 30_000
 
 
@@ -80,11 +80,11 @@ class KeptProducers:
 
     @leaves("_changed")
     def take(self, key: bytes) -> TaskProducer | None:
-        """The producer of the last task with this key; None if there is none that can continue."""
+        """The producer of the last task with this key; None if there is no usable one."""
         self.give_up()
         with self._changed:
             if key in self._idle:
-                # In this order: wherever an interrupt strikes, the producer is known here and can be closed.
+                # In this order: after an interrupt at any point, the producer is known here and can be closed.
                 self._taken = self._idle[key][0]
                 del self._idle[key]
         if self._taken is not None and not self._taken.can_go_on(MOST_AGE_MS):
@@ -142,10 +142,10 @@ _MANY_PARTITIONS: Final = 64
 
 _log = logging.getLogger(__name__)
 
-#: Makes the producer of the previous task (None: there is none) that of this task, or creates one.
+#: Returns the producer of a task: that of the previous task (None: there is none), or a new one.
 OpenProducer = Callable[[TaskProducer | None], TaskProducer]
 
-#: Warnings that producers of this worker process have logged about their options: a new task may need a new producer.
+#: Warnings that producers of this worker process have logged about their options; the next producer omits them.
 _said: Final = Said()
 
 #: The producers of this worker process.
@@ -168,13 +168,13 @@ def write_task(
         attempt.keep_producer()
         return outcome
     except BaseException:
-        # This also handles an interrupt at any point.
+        # Also after an interrupt at any point.
         attempt.abandon()
         raise
 
 
 class _TaskAttempt:
-    """One attempt at a task: its producer, once there are rows, and what it has sent so far."""
+    """One attempt at a task: its producer, once there are rows, and the state of the rows sent so far."""
 
     def __init__(self, spec: WriteSpec, open_producer: OpenProducer | None) -> None:
         context = TaskContext.get()
@@ -209,7 +209,7 @@ class _TaskAttempt:
             limit = self._spec.max_records_per_second
             for batch in gathered if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(gathered):
                 self._rows_in += self._send(TaskRows(batch, self._rows_in))
-                # Otherwise the rows are in memory until the next ones are.
+                # Otherwise the rows stay in memory until the next ones are read.
                 del batch
             if self._producer is not None:
                 self._producer.flush()
@@ -237,7 +237,7 @@ class _TaskAttempt:
         return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
 
     def _send(self, rows: TaskRows) -> int:
-        """Returns how many rows these are, with the bad ones."""
+        """Send *rows*, and return their number, with the bad ones."""
         count = int(rows.batch.num_rows)
         if self._spec.is_placed and self._spec.on_bad_row != FAIL:
             rows, count = take_placed(rows, self._bad, self._send_dead_letters)
@@ -290,13 +290,13 @@ class _TaskAttempt:
         self._sent_before = self._producer.batch_totals()
         is_compressed = self._spec.producer.here().compression_type != "none"
         for topic, limits in self._spec.limits.items():
-            # How large a compressed batch may be before compression is learnt from the brokers' answers.
+            # The producer learns from the brokers' responses how large a compressed batch may be before compression.
             if limits.max_message_bytes is not None and not is_compressed:
                 self._producer.limit_batches(topic, limits.max_message_bytes)
         return self._producer
 
     def _explained(self, error: Exception) -> SinkWriteError:
-        """*error* with the task and with the rows that stay: Spark shows only the outermost exception."""
+        """*error* with the task and the rows that stay, in one text: Spark shows only the outermost exception."""
         what_stays = (
             f"{self._tracker.rows_acked} rows were acknowledged before this error and stay in the topic"
             if self._open_producer is None
@@ -349,8 +349,8 @@ class _TaskAttempt:
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], least_bytes: Callable[[], int]) -> Iterator[pa.RecordBatch]:
-    """The first of *batches*, and the others joined up to *least_bytes*, which is asked for behind the first. The rows
-    of each partition in a batch are appended together, which is more efficient with many rows per partition."""
+    """The first of *batches*, and the others joined up to *least_bytes*, which is called after the first. The rows of
+    each partition in a batch are appended together, which is more efficient with many rows per partition."""
     yield from itertools.islice(batches, 1)
     least: int | None = None
     waiting: list[pa.RecordBatch] = []
@@ -430,7 +430,7 @@ class DeliveryTracker:
         with self._lock:
             if delivery.error is not None:
                 if self.first_error is None:
-                    # The record that is to blame may be in other rows of the batch.
+                    # The refused record may be in other rows of the batch.
                     error = delivery.error
                     self.first_error = error.reason if isinstance(error, BatchRefusedError) else error
                     self.first_error_in = delivery.topic_partition
@@ -448,18 +448,18 @@ _PIECES_PER_S: Final = 10
 
 
 class RateLimit:
-    """At most *records_per_s* records per second, and one piece more at once."""
+    """Limits the rate to *records_per_s* records per second; one piece more may be sent at once."""
 
     def __init__(self, records_per_s: int, clock: Clock) -> None:
         self._records_per_s = records_per_s
         self._clock = clock
         self._piece_rows = max(records_per_s // _PIECES_PER_S, 1)
-        #: Nobody notifies it: a wait ends by time, or by an interrupt.
+        #: It is never notified: a wait ends by time, or by an interrupt.
         self._condition = threading.Condition()
         self._due_ms = float(clock.monotonic_ms())
 
     def pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of *batches* in their order, each piece when its time has come; the pieces are views."""
+        """The rows of *batches* in their order, each piece when it is due; the pieces are views."""
         for batch in batches:
             for start in range(0, batch.num_rows, self._piece_rows):
                 piece = batch.slice(start, self._piece_rows)

@@ -1,4 +1,4 @@
-"""The write of one Spark task in a transaction: in its own, which the driver ends, or in the driver's.
+"""The write of one Spark task in a transaction: its own, which the driver ends, or the driver's.
 
 Runs in a Spark Python worker. A failed attempt aborts its own transaction, which was not reported to the driver.
 """
@@ -36,7 +36,7 @@ WRITER_TRANSACTIONS: Final = WriterTransactions()
 def write_in_transaction(
     batches: Iterator[pa.RecordBatch], spec: WriteSpec, plan: Plan, version: int, writer: str
 ) -> TaskOutcome:
-    """Write *batches* in a transaction of this attempt, which is begun at the first row and left open.
+    """Write *batches* in a transaction of this attempt, which begins at the first row and stays open.
 
     :raises SinkWriteError: if a row was not acknowledged; the transaction is aborted.
     """
@@ -50,7 +50,7 @@ def write_in_transaction(
     try:
         outcome = write_task(batches, spec, open_own)
     except BaseException:
-        # Also after an interrupt: the driver finds the transaction only at the next batch.
+        # Also after an interrupt: otherwise the transaction stays open until the next batch.
         try:
             client = shared_client(spec.producer)
             client.run(client.end(opened, plan.transaction_version, commit=False))
@@ -69,7 +69,7 @@ def write_in_drivers_transaction(
 ) -> TaskOutcome:
     """Write *batches* in the driver's transaction of the plan; no other task may have rows of the same partitions.
 
-    :param with_copies: Spark may run a copy of this task beside it. A copy writes nothing and waits until Spark ends
+    :param with_copies: Spark may run a speculative copy of this task. A copy writes nothing and waits until Spark ends
         it; the driver ends all attempts if the first one fails.
     :raises SinkWriteError: if a row was not acknowledged; or if this is not the first attempt of the task: rows of an
         earlier attempt cannot be distinguished from duplicates, so the whole batch must be retried.
@@ -79,7 +79,7 @@ def write_in_drivers_transaction(
         if with_copies:
             _log.info("this attempt waits for the first one, which alone may write")
             with abandoned_worker.ended_during_task():
-                # As long as the transaction can be open. No event comes: Spark ends this process.
+                # As long as the transaction can be open; usually Spark ends this process before.
                 threading.Event().wait(plan.timeout_ms / 1000)
         raise told(
             SinkWriteError(

@@ -1,5 +1,5 @@
-"""What the sink does to the Python processes that run its tasks: their costs, their lines in the log, and their
-end with a task that Spark has given up.
+"""Tuning and logging of the Python processes that run the sink's tasks, and the watch that ends a process whose task
+Spark has abandoned.
 
 Called at the beginning and at the end of each task, and by the planner's and the committer's processes, on the single
 thread on which Spark runs them. Tuning changes no result and must never raise. It avoids costs of PySpark itself, of
@@ -8,7 +8,7 @@ which the first two are most of the time of a micro-batch's task:
 * **A full garbage collection after every task.** ``pyspark/daemon.py`` calls ``gc.collect()`` before a reused process
   takes its next task: 12 to 50 ms with pyarrow, numpy and the producer loaded. Imported modules live until the process
   ends, so they are frozen (:func:`gc.freeze`): the collector does not scan them again. Later garbage is collected as
-  before. All objects that are alive at that moment are exempt for good, so freezing is limited to a few times.
+  before. All objects that are alive at that moment are exempt permanently, so freezing is limited to a few times.
 * **Nagle's algorithm and delayed acknowledgements** on the loopback connection between the JVM and the process: each
   side waits up to 40 ms for the other. ``TCP_NODELAY`` is permanent; Linux resets ``TCP_QUICKACK``, so it is set again
   for every task. macOS has no ``TCP_QUICKACK``, and a Unix socket (``spark.python.unix.domain.socket.enabled``) needs
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: Set by Spark for processes that take more than one task.
 _REUSED: Final = "SPARK_REUSE_WORKER"
 
-#: The first tasks of a process still import modules.
+#: More than one, because the first tasks of a process still import modules.
 _MOST_FREEZES: Final = 3
 
 #: Linux only.
@@ -57,13 +57,13 @@ class WorkerProcess:
         self._modules_when_frozen = 0
 
     def __reduce__(self) -> str:
-        """Pickled by its name: a function that Spark passes on to a task uses that of the task's process."""
+        """Pickled by name: a function that Spark sends to a task uses the instance of the task's process."""
         return "worker_process"
 
     @contextlib.contextmanager
     def task(self, *, tuned: bool) -> Iterator[None]:
-        """Wraps the work of one task, or of one call of the planner or committer; *tuned* = False changes nothing but
-        the form of log lines."""
+        """Tune this process for one task, or for one call of the planner or committer; *tuned* = False changes only the
+        format of log lines."""
         configure_logging()
         if not tuned:
             yield
@@ -71,7 +71,7 @@ class WorkerProcess:
         connection = connection_to_jvm()
         _acknowledge_at_once(connection)
         if len(sys.modules) != self._modules_when_frozen:
-            # Before the task imports anything, which is then where the copies were.
+            # Before the task imports modules: the imports then reuse the memory of the copies.
             share_zip_directories()
         try:
             yield
@@ -83,11 +83,11 @@ class WorkerProcess:
                 self._modules_when_frozen = len(sys.modules)
                 gc.collect()
                 gc.freeze()
-            # The last bytes of this task and the first of the next one follow.
+            # Set again, because Linux has reset it: the end of this task and the start of the next one follow.
             _acknowledge_at_once(connection)
 
     def of(self, spec: WriteSpec) -> AbstractContextManager[None]:
-        """Wraps what this process does for this write."""
+        """As :meth:`task`, with the option of *spec*."""
         return self.task(tuned=spec.tune_python_workers)
 
 
@@ -115,8 +115,8 @@ _CLOSED_BY_PEER: Final[int | None] = getattr(select, "POLLRDHUP", None)
 
 
 class AbandonedWorker:
-    """Watches this process's connection to the JVM while a task writes; *end* ends the process, by default as Spark
-    ends a worker itself: nothing may wait for a broker any more."""
+    """Watches this process's connection to the JVM while a task writes; *end* ends the process, by default immediately,
+    as Spark ends a worker: nothing may wait for a broker any more."""
 
     def __init__(self, end: Callable[[], None] = lambda: os._exit(1)) -> None:
         self._end = end
@@ -129,7 +129,7 @@ class AbandonedWorker:
 
     @contextlib.contextmanager
     def ended_during_task(self) -> Iterator[None]:
-        """The process is ended if Spark closes the connection during the block."""
+        """End the process if Spark closes the connection during the block."""
         connection = None if _CLOSED_BY_PEER is None else worker_socket()
         watched = None if connection is None else connection.fileno()
         if watched is not None and watched != self._watched:
@@ -155,10 +155,10 @@ class AbandonedWorker:
 abandoned_worker: Final = AbandonedWorker()
 
 
-#: The least level of the lines, by the name that Python's logging has for it.
+#: The minimum level of log lines, by its name in Python's logging.
 LEVEL_VARIABLE: Final = "KAFKALITE_LOG_LEVEL"
 
-#: As the lines of Spark's own log.
+#: The format of Spark's own log.
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _TIME_FORMAT: Final = "%y/%m/%d %H:%M:%S"
 
@@ -166,7 +166,7 @@ _package: Final = logging.getLogger("kafka_sink")
 
 
 class _StandardErrorHandler(logging.Handler):
-    """Writes as Python's handler of last resort does, with time, level and logger."""
+    """Writes like Python's handler of last resort, with time, level and logger."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class _StandardErrorHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.getLogger().handlers and logging.lastResort is not None:
-            # Found anew for each line: Spark replaces sys.stderr for the time of a task.
+            # Read for each line: Spark replaces sys.stderr for the time of a task.
             stream = getattr(logging.lastResort, "stream", None)
             if stream is not None:
                 stream.write(f"{self.format(record)}\n")
@@ -182,7 +182,7 @@ class _StandardErrorHandler(logging.Handler):
 
 
 def configure_logging() -> None:
-    """Give the lines of this process time, level and logger; the environment says the least level. Never raises."""
+    """Add time, level and logger to the log lines of this process; the environment has the level. Never raises."""
     if any(isinstance(handler, _StandardErrorHandler) for handler in _package.handlers):
         return
     _package.addHandler(_StandardErrorHandler())
