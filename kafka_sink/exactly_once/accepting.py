@@ -88,7 +88,7 @@ def accept(driver: SinkDriver, version: int, writer: str | None = None) -> None:
     is that of the sink; it is necessary if the sink has no progress.
 
     :raises ExactlyOnceError: if *version* must not be recorded (:meth:`Standing.against`), or the sink has written
-        since its plan; nothing was recorded.
+        in the meantime; nothing was recorded.
     """
     before = driver.client.run(standing(driver))
     plan = plan_batch(driver, with_rows=True, accepted=version)

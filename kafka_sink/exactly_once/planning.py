@@ -98,7 +98,7 @@ def plan_batch(
     :raises ProgressError: if the sink belongs to another writer.
     :raises TornBatchError: if part of the decided batch is lost.
     :raises FencedError: if a newer driver has taken over during the plan.
-    :raises LostEndError: if the brokers have lost the end of a transaction, and nothing proves how it ended.
+    :raises LostEndError: if the brokers have lost a marker of a transaction, and nothing proves how it ended.
     :raises ExactlyOnceError: if the cluster or the permissions are insufficient; the text says what is missing.
     :raises KafkaTimeoutError: if a response or a marker is missing; BrokersUnreachableError if no broker was reached.
     """

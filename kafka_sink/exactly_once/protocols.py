@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 TaskRows: TypeAlias = Mapping[TopicPartition, RowRange]
 
 #: Writes the rows of a plan and returns those of each task. It raises AttemptError if another attempt may succeed, and
-#: FencedError if the transaction has another producer by now. Any other exception ends the batch.
+#: FencedError if the brokers refuse the epoch of its producer. Any other exception ends the batch.
 WriteRows: TypeAlias = Callable[[Plan], Sequence[TaskRows]]
 
 

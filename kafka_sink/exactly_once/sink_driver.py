@@ -58,8 +58,8 @@ _TIMEOUTS_MS: Final = tuple(900_000 >> halvings for halvings in range(10))
 
 _SLICE_S: Final = 0.5
 
-#: The metadata of topics besides the progress topic are cached for this time, ms, for each of their logs, because there
-#: may be many; at most for the second time. A lost marker may be found that much later.
+#: The metadata of topics besides the progress topic are cached for this time for each of their logs, ms, because such a
+#: topic may be large; but not longer than the second one. A lost marker may be found that much later.
 MS_FOR_A_LOG: Final = 10
 _LONGEST_VALID_MS: Final = 60_000
 
@@ -169,8 +169,8 @@ class SinkDriver:
         return own is not None and any(last.is_commit_of(own, version) for version in TransactionVersion)
 
     async def last_transaction(self, *, with_rows: bool) -> tuple[TransactionDescription | None, OpenRows]:
-        """The description of the driver's id, and the rows of its producer id that are open in partitions although its
-        last transaction is complete; not *with_rows* (no transaction of the driver contains any), they are not read."""
+        """The description of the driver's id, and the rows that its producer id has open although the id's last
+        transaction is complete. They are only read *with_rows*: transactions of other drivers contain no rows."""
         name = driver_id(self.id)
         last = (await self.client.describe([name])).get(name)
         if last is None or not with_rows or not (last.is_over or last.is_repair):
@@ -358,7 +358,7 @@ class SinkDriver:
         """Write the markers of the last transaction of *description* again in *partitions*, and *with_group* for its
         offsets. Nothing happens if the id has another producer by now.
 
-        Until the next InitProducerId, the coordinator's description of an id at rest proves how its transaction ended.
+        Until the next InitProducerId, the coordinator's description of the id proves how a complete transaction ended.
         A commit that is written again is recorded in the id itself, by a time-out that no other transaction has
         (``COMPLETING_MS``). Two drivers may do this at the same time: every request names the exact epoch.
         """

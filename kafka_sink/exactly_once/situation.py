@@ -118,8 +118,8 @@ class Situation:
     that are open in partitions, and *behind* the partitions of the last batch whose last stable offset has not reached
     its end. *record* is the id that records a lost commit of the driver. *is_stable*: no transaction holds a newer
     progress. *is_in_order*: the description was made before the progress was read. *is_patient*: the driver has waited
-    for less than two seconds. *left_open* are the transactions that tasks had open before the fence; *described* are
-    the ids of the decided batch, if they were described, and *outcomes* the codes of its commits.
+    for less than two seconds. *left_open* are the transactions that tasks had open before the fence; *described* has
+    the descriptions of the decided batch's ids, if requested, and *outcomes* the error codes of its commits.
 
     *own* is the driver's transaction of the batch that this process planned last. *fence* is the transaction that this
     plan's InitProducerId has begun, and *fenced_after* the one that was described before. *is_proven*: an accepted
@@ -207,7 +207,7 @@ class Situation:
             return End.OPEN
         is_missing = not self.is_stable or bool(self.open_rows)
         if is_missing and not self.open_rows and self.is_patient:
-            # Older coordinators apply the end of offsets a moment after it is complete.
+            # Older coordinators apply the marker to the offsets a moment after the transaction is complete.
             return End.APPLYING
         if last.is_repair:
             if last.state == "CompleteAbort":
@@ -256,7 +256,7 @@ class Situation:
         return [txn for txn in self.left_open if txn not in decided]
 
     def with_progress(self, progress: Progress | None) -> Situation:
-        """This situation with the *progress* that was read last; knowledge of a different one is discarded."""
+        """This situation with the *progress* that was read last; outcomes and proof of another one are discarded."""
         if progress == self.progress:
             return self
         return replace(self, progress=progress, outcomes=None, is_proven=False)

@@ -71,7 +71,7 @@ def is_cancelled(error: Exception) -> bool:
 
 
 def as_spark_reads(error: Exception) -> Exception:
-    """The error to raise from a batch of a query in the place of *error*.
+    """The error to raise from a batch of a query instead of *error*.
 
     Spark distinguishes the stop of a query from a failure by a pattern on the text of Py4J's error, which needs a stack
     frame or more for each character after the beginning. A Java stack trace is too long for that: the thread of the
