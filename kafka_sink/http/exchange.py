@@ -1,7 +1,7 @@
 """One request over HTTP: bounded in time and in size, to one server, without following redirects.
 
-For schema registries and token endpoints. The calling thread waits for the answer. The standard library's client does
-the parsing; this module adds a deadline for the whole exchange, because a socket's time-out begins anew with every
+For schema registries and token endpoints. The calling thread waits for the response. The standard library's client
+parses it; this module adds a deadline for the whole exchange, because a socket's time-out starts again with every
 byte.
 """
 
@@ -24,15 +24,15 @@ from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.text import printable
 from kafka_sink.trust.tls_context import TlsContexts
 
-#: A schema has some kilobytes, and a token too.
+#: Schemas and tokens have a few kilobytes.
 MAX_ANSWER_BYTES: Final = 4 << 20
-#: Its head, and what is between its chunks.
+#: Bytes besides the body: the status line, the headers, and the framing of chunks.
 _MOST_HEAD_BYTES: Final = 1 << 18
 
 
 class ExchangeError(Exception):
-    """The server could not be reached, or its answer is too large or too slow; the text says why. With *is_answered* it
-    was reached, and has answered."""
+    """The request failed: no connection, or a response that is too large, too slow or invalid; the text gives the
+    cause. *is_answered*: the server has sent a response."""
 
     def __init__(self, reason: str, *, is_answered: bool = False) -> None:
         super().__init__(reason)
@@ -41,7 +41,7 @@ class ExchangeError(Exception):
 
 @dataclass(frozen=True)
 class Server:
-    """One address. *shown* is without user and password, and *credentials* are these, as ``user:password``."""
+    """The address of a server. *shown* omits user and password; *credentials* has them, as ``user:password``."""
 
     shown: str
     scheme: str
@@ -52,8 +52,8 @@ class Server:
 
     @classmethod
     def parse(cls, url: str) -> Server:
-        """:raises ValueError: if there is no valid host or port, or if a part of the user or the password is no part of
-        them, for it is not URL-encoded."""
+        """:raises ValueError: if there is no valid host or port, or if an ``@`` follows the host, as if the user or the
+        password is not URL-encoded."""
         parts = urlsplit(url)
         if not parts.hostname or "@" in parts.path + parts.query + parts.fragment:
             raise ValueError("no host")
@@ -84,11 +84,11 @@ class HttpAnswer:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def shown(self, text: str) -> str:
-        """*text* of the server in one line, with what it repeats of the secrets hidden."""
+        """*text* of the server in one line, with the secrets that it repeats redacted."""
         return printable(self._sent.hidden_in(text))
 
     def repeats_secret(self, text: str) -> bool:
-        """Whether *text* of the server has one of the secrets, if that is long enough not to be there by chance."""
+        """Whether *text* of the server contains one of the secrets; those too short to be unique do not count."""
         return self._sent.are_in(text)
 
     @cached_property
@@ -100,14 +100,14 @@ class HttpAnswer:
 
 
 def basic(credentials: str) -> str:
-    """The header Authorization for ``user:password``."""
+    """The value of the header Authorization for ``user:password``."""
     return f"Basic {base64.b64encode(credentials.encode()).decode()}"
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Makes requests with a limit of *timeout_ms* for each, and of *connect_timeout_ms* more, if it is given, for the
-    connection."""
+    """Sends requests, each of which takes at most *timeout_ms*; a *connect_timeout_ms* limits the connect and is added
+    to that limit."""
 
     tls: TlsContexts | None
     timeout_ms: int
@@ -123,7 +123,7 @@ class Exchange:
         body: bytes | None,
         secrets: Sequence[str] = (),
     ) -> HttpAnswer:
-        """*secrets* are those in the body. :raises ExchangeError: if there is no whole answer in time."""
+        """Send a request; *secrets* are those in *body*. :raises ExchangeError: without a complete response in time."""
         deadline_ms = end_of((self.connect_timeout_ms or 0) + self.timeout_ms, self.clock)
         limit_ms = deadline_ms - self.clock.monotonic_ms()
         connection = self._connection(server, deadline_ms)
@@ -148,7 +148,7 @@ class Exchange:
         except OSError as error:
             raise ExchangeError(error.strerror or str(error)) from None
         except (http.client.HTTPException, ValueError, OverflowError) as error:
-            # The library trusts the sizes of chunks.
+            # The library does not validate the sizes of chunks.
             raise ExchangeError(f"the answer is not valid HTTP ({type(error).__name__})", is_answered=True) from None
         finally:
             connection.close()
@@ -168,7 +168,7 @@ class Exchange:
 
 
 class _Connection(http.client.HTTPConnection):
-    """With TLS if there is a *context*. A dot at the end of a host name says to DNS that the name is whole;
+    """Uses TLS if there is a *context*. In DNS, a dot at the end of a host name marks it as absolute; names in
     certificates have none."""
 
     def __init__(
@@ -185,7 +185,7 @@ class _Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.timeout = self._connect_s()
         super().connect()
-        # The handshake and the request take what is left.
+        # The handshake and the request share the remaining time.
         self.sock.settimeout(self._left_s())
         if self._tls is not None:
             self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host.removesuffix("."))
@@ -197,22 +197,22 @@ def _too_large() -> ExchangeError:
 
 
 class _TimedSocket:
-    """The part of a socket that a response needs."""
+    """The methods of a socket that a response calls."""
 
     def __init__(self, sock: Any, deadline_ms: int, clock: Clock) -> None:
         self._reader = _TimedReader(sock, deadline_ms, clock)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """The answer's bytes until the deadline."""
+        """A reader of the response, which enforces the deadline."""
         return io.BufferedReader(self._reader)
 
 
 class _TimedReader(io.RawIOBase):
-    """Counts what is read, because an answer can say of itself, in several ways, that it has no end."""
+    """Limits time and bytes, because HTTP has several ways to send a response without an end."""
 
     def __init__(self, sock: Any, deadline_ms: int, clock: Clock) -> None:
         self._sock, self._deadline_ms, self._clock = sock, deadline_ms, clock
-        # It keeps the socket open while the answer is read: the connection lets go of it before.
+        # Keeps the socket open while the response is read: the connection closes its own reference earlier.
         self._raw = sock.makefile("rb", buffering=0)
         self._left = MAX_ANSWER_BYTES + _MOST_HEAD_BYTES
 
@@ -222,7 +222,7 @@ class _TimedReader(io.RawIOBase):
     def readinto(self, target: Any) -> int:
         """
         :raises TimeoutError: after the deadline.
-        :raises ExchangeError: if the answer is too large."""
+        :raises ExchangeError: if the response is too large."""
         left_ms = self._deadline_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             raise TimeoutError

@@ -1,4 +1,4 @@
-"""Answers requests of a local server by an ASGI application, each on the thread of its connection.
+"""Serves an ASGI application on a local server; each request runs on the thread of its connection.
 
 Source: https://asgi.readthedocs.io/en/latest/specs/www.html.
 """
@@ -13,7 +13,7 @@ from kafka_sink.http.local_server import LocalHandler, LocalServer
 
 
 class AsgiServer(LocalServer):
-    """Serves *app*, which decides itself whom it answers: its refusals have headers of its own.
+    """Serves *app*, which validates Host and Origin itself: its refusals have their own headers.
 
     :raises OSError: if the port is in use.
     """
@@ -47,12 +47,12 @@ class _AsgiHandler(LocalHandler):
         }
 
     async def _receive(self) -> dict[str, Any]:
-        # No request is for something that reads a body.
+        # The application reads no bodies.
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def _send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
-            # The application's answers have a policy of their own.
+            # The application sets its own policy.
             self.policy = {}
             self.send_response_only(message["status"])
             for name, value in message["headers"]:

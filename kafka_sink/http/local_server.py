@@ -1,11 +1,11 @@
 """A small HTTP server for programs of this machine: bounded in connections, in memory, and in the time of a request.
 One of them serves metrics at an address that Prometheus scrapes.
 
-Each connection has a thread, for one request. One whose request is not yet complete gives way to a newer one where
-there are too many, so that whoever holds silent connections holds up itself. Only programs of this machine, or of those
-that reach its address, are answered, and no pages of a browser of other origins: a page of any origin can make a
-browser send requests to a port of this machine, also under a name of its own that it lets point here (DNS rebinding).
-It must not interpret requests; its handlers do.
+Each connection has a thread, for one request. If there are too many, a new connection replaces the oldest one with an
+incomplete request, so that idle connections displace each other first. Programs of this machine, or of hosts that reach
+its address, are served, but no browser pages of another origin: such a page can make a browser send requests to a port
+of this machine, even under a host name of its own that resolves to this machine (DNS rebinding). Only the handlers
+interpret requests.
 
 Source: https://prometheus.io/docs/specs/om/open_metrics_spec, https://fetch.spec.whatwg.org (Origin), https://datatracker.ietf.org/doc/html/rfc9110#name-host-and-authority.
 """
@@ -31,21 +31,21 @@ from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import Thread, start_loop
 from kafka_sink.network.transport.listener import listening_socket, local_address
 
-#: Under which names this machine is reached; the port may be that of a tunnel.
+#: The names by which clients reach this machine; the port may be that of a tunnel.
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
-#: A client that sends nothing for so long, or does not take its answer, is left.
+#: A client that sends nothing, or does not read its response, for this time is disconnected.
 _IDLE_S: Final = 5.0
 _POLL_S: Final = 0.05
-#: A request is complete within this time, however slowly its client sends it.
+#: The time-out for a complete request, however slowly its client sends it.
 REQUEST_MS: Final = 10_000
 #: The first line and the headers of a request together.
 _MOST_HEAD_BYTES: Final = 1 << 17
-#: Pause after accept() fails: the connection stays pending, so it would be tried again at once.
+#: Pause after accept() fails: the connection stays pending, so accept() would be retried at once.
 _REFUSED_PAUSE_MS: Final = 100
-#: Connections that wait to be accepted: a flood of others must not make a client try again after a second.
+#: Pending connections; with a short queue, a flood of connections would delay a client's connect by a second.
 _BACKLOG: Final = 256
-#: Of every answer that has no such headers of its own, errors that are found before a handler is asked among them: a
-#: browser shows it as a text that does nothing.
+#: The headers of every response that does not set its own, including errors before a handler is called: a browser
+#: shows such a response as inert text.
 POLICY: Final = MappingProxyType(
     {
         "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -54,17 +54,17 @@ POLICY: Final = MappingProxyType(
         "X-Content-Type-Options": "nosniff",
     }
 )
-#: SHUT_RDWR: a connection is only ended here.
+#: socket.SHUT_RDWR, without an import of the socket module.
 _BOTH_WAYS: Final = 2
 T = TypeVar("T", bound="LocalServer")
 _log = logging.getLogger(__name__)
 
 
 def refusal_of(host: str, origin: str | None, served: str = "127.0.0.1", *, has_any_name: bool = False) -> str | None:
-    """Why a request with the headers Host and Origin is refused; None if it is not.
+    """The reason to refuse a request with these headers Host and Origin; None if it is accepted.
 
-    :param served: the address that the server listens on: beyond loopback, clients may name any address in numbers.
-    :param has_any_name: beyond loopback, clients may also name any host: Prometheus does, and nothing can be changed.
+    :param served: the address that the server listens on: beyond loopback, clients may use any numeric address.
+    :param has_any_name: beyond loopback, clients may use any host name, as Prometheus does: for servers of data only.
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
     is_known = name in _HERE or (served not in _HERE and (has_any_name or _is_address(name)))
@@ -84,7 +84,7 @@ def _is_address(name: str) -> bool:
 
 
 class LocalServer(ThreadingHTTPServer):
-    """Gives requests to *handler*, from :meth:`start` or the beginning of a ``with`` statement to :meth:`close`.
+    """Passes requests to *handler*, from :meth:`start` or the beginning of a ``with`` statement to :meth:`close`.
 
     :param address: host and port; port 0 = any free one, see :attr:`url`.
     :raises OSError: if the port is in use.
@@ -103,8 +103,8 @@ class LocalServer(ThreadingHTTPServer):
         self._told = Said()
         self._thread: Thread | None = None
         self._lock = threading.Condition()
-        # Guarded by the lock: connection → when it is ended, monotonic ms; and those whose request is not yet complete,
-        # the oldest first.
+        # Guarded by the lock: connection → its deadline, monotonic ms; and those whose request is not yet complete, the
+        # oldest first.
         self._open: dict[Any, int] = {}
         self._incomplete: dict[Any, None] = {}
 
@@ -118,7 +118,7 @@ class LocalServer(ThreadingHTTPServer):
             self._thread = start_loop(self.name, self)
 
     def close(self) -> None:
-        """Stop; what was begun is answered."""
+        """Stop accepting connections; requests in progress are still answered, unless the process ends first."""
         if self._thread is not None:
             self.shutdown()
             self._thread.join()
@@ -133,7 +133,7 @@ class LocalServer(ThreadingHTTPServer):
         self.close()
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection. :raises OSError: if that fails, which is said once."""
+        """Accept a connection. :raises OSError: if that fails, which is logged once."""
         try:
             return super().get_request()
         except OSError as error:
@@ -143,7 +143,7 @@ class LocalServer(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give *request* a thread, unless too many have one."""
+        """Start a thread for *request*; close the connection if there are too many connections or open files."""
         if self._admits(request):
             super().process_request(request, client_address)
         else:
@@ -176,7 +176,7 @@ class LocalServer(ThreadingHTTPServer):
         self._incomplete.pop(request, None)
 
     def is_complete(self, request: Any) -> None:
-        """Called when all of *request* was read: its answer may take its time."""
+        """Called when all of *request* was read: there is no limit on the time of its response."""
         with self._lock:
             if request in self._incomplete:
                 del self._incomplete[request]
@@ -189,7 +189,7 @@ class LocalServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Called several times a second: end the connections of clients that are too slow."""
+        """Called several times a second: close the connections whose request has exceeded its time-out."""
         now_ms = SYSTEM_CLOCK.monotonic_ms()
         with self._lock:
             for request in [connection for connection, end_ms in self._open.items() if now_ms >= end_ms]:
@@ -204,7 +204,7 @@ class LocalServer(ThreadingHTTPServer):
         self.shutdown()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that goes away in the middle of a request is no fault of the server.
+        # A client that disconnects during a request is not an error of the server.
         _log.debug("a request failed", exc_info=True)
 
     def _tell_once(self, text: str) -> None:
@@ -216,10 +216,10 @@ class LocalHandler(BaseHTTPRequestHandler):
     """Answers one request; the methods of subclasses begin with :meth:`is_refused`."""
 
     timeout = _IDLE_S
-    #: Of a request whose first line cannot be read: its answer has headers, which that of the default version has not.
+    #: The version of a request with an invalid first line: with the default, HTTP/0.9, the response has no headers.
     default_request_version = "HTTP/1.0"
     policy: Mapping[str, str] = POLICY
-    #: Whether clients may name the server as they like where it listens beyond this machine: for what is only read.
+    #: Whether clients may use any host name if the server listens beyond loopback: for handlers that change nothing.
     has_any_name = False
 
     def setup(self) -> None:
@@ -235,7 +235,7 @@ class LocalHandler(BaseHTTPRequestHandler):
         return is_valid
 
     def read_body(self, most_bytes: int) -> bytes | None:
-        """The request's body; None if it is too large or of an unknown size, and was answered so."""
+        """The request's body; None if it is too large or of an unknown size, after the error was sent."""
         size = self.headers.get("Content-Length", "0")
         if not (size.isascii() and size.isdecimal()) or len(size) > len(str(most_bytes)) or int(size) > most_bytes:
             self.send_error(413)
@@ -251,7 +251,7 @@ class LocalHandler(BaseHTTPRequestHandler):
         return server
 
     def is_refused(self) -> bool:
-        """Whether the request comes from elsewhere, and was answered so."""
+        """Whether Host or Origin is not accepted; if so, the error was sent."""
         refusal = refusal_of(
             self.headers.get("Host", ""),
             self.headers.get("Origin"),
@@ -280,7 +280,7 @@ class LocalHandler(BaseHTTPRequestHandler):
 
 
 class _Bounded:
-    """A request as it is read; its lines together have a limit."""
+    """Reads a request; all its lines together have a limit."""
 
     def __init__(self, file: Any) -> None:
         self.read, self.close = file.read, file.close
@@ -316,7 +316,7 @@ class _MetricsHandler(LocalHandler):
 
 
 class MetricsServer(LocalServer):
-    """Serves what *collect* returns at :attr:`url`, until :meth:`close`, in the format that a scraper asks for.
+    """Serves what *collect* returns at :attr:`url`, until :meth:`close`, in the format that the scraper accepts.
 
     :param port: 0 = any free port.
     :raises ConfigError: if the port is in use.

@@ -39,7 +39,7 @@ class NetworkSend:
     ) -> None:
         """
         :param framed: write the total length before the segments; otherwise only the segments are written.
-        :param ends_poll: a poll returns when the frame is sent; False if nobody waits for that moment."""
+        :param ends_poll: a poll returns when the frame is sent; False if no caller waits for it."""
         self.destination = destination
         self.ends_poll = ends_poll
         self._views = [_as_bytes(segment) for segment in (frame(segments) if framed else segments)]
@@ -185,8 +185,8 @@ class MemoryPool:
 
 
 class LoginMemoryPool(MemoryPool):
-    """A limit of *size_bytes* on what peers announce before they are known. Frames of up to *free_bytes* are always
-    granted, so that others can log in while somebody holds all of it."""
+    """A limit of *size_bytes* on incoming frames of unauthenticated peers. Frames of up to *free_bytes* are always
+    granted, so that other peers can log in while the pool is exhausted."""
 
     def __init__(self, size_bytes: int, free_bytes: int) -> None:
         super().__init__(size_bytes)
@@ -369,6 +369,6 @@ def _other_language(size: int) -> str:
     first = size.to_bytes(4, "big")
     if first[:2] in (b"\x15\x03", b"\x16\x03"):
         return "; the other side speaks TLS: set security.protocol to the protocol of the listener"
-    # Some web servers answer what is no request with a page alone.
+    # Some web servers answer an invalid request with a page, without a status line.
     is_http = first == b"HTTP" or (first[:1] == b"<" and first[1:].strip(b"!").isalpha())
     return "; the other side speaks HTTP: an HTTP server answers there" if is_http else ""

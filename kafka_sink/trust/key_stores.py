@@ -28,7 +28,7 @@ _DIGEST_BYTES: Final = 20
 _SALT_BYTES: Final = 20
 _KEY_ENTRY: Final = 1
 _CERTIFICATE_ENTRY: Final = 2
-#: Its kind, the lengths of its alias and of what it holds, and a date.
+#: Its type, a date, and the lengths of its alias and its content.
 _LEAST_ENTRY_BYTES: Final = 18
 #: The object identifier 1.3.6.1.4.1.42.2.17.1.1 of the key protection.
 _PROTECTION: Final = bytes.fromhex("060a2b060104012a02110101")
@@ -36,8 +36,8 @@ _SEQUENCE: Final = 0x30
 
 
 class KeyStoreError(Exception):
-    """The store cannot be read; the text says why, and contains nothing of the store. *is_about_password*: another
-    password may help."""
+    """The store cannot be read; the text gives the cause, without content of the store. *is_about_password*: the
+    password may be wrong."""
 
     def __init__(self, text: str, *, is_about_password: bool = False) -> None:
         super().__init__(text)
@@ -96,7 +96,7 @@ def _damaged(problem: str) -> KeyStoreError:
 
 
 def _element(reader: Cursor, tag: int) -> bytes:
-    """The content of the DER element that is next, which must have this *tag*."""
+    """The content of the next DER element, which must have this *tag*."""
     actual, length = reader.take(2)
     if actual != tag:
         raise KeyStoreError("its private key is malformed")
@@ -138,14 +138,14 @@ _IDENTIFIER: Final = 0x06
 #: keyBag and pkcs8ShroudedKeyBag, 1.2.840.113549.1.12.10.1.1 and .2 (RFC 7292).
 _KEY_BAGS: Final = (bytes.fromhex("2a864886f70d010c0a0101"), bytes.fromhex("2a864886f70d010c0a0102"))
 _CONSTRUCTED: Final = 0x20
-#: From here on, the length is that of the length.
+#: Above this value, the byte gives the number of bytes of the length.
 _LONG_LENGTH: Final = 0x80
 _UNTIL_MARK: Final = 0x80
 _MARK: Final = 0x00
-#: openssl and keytool take some thousand, careful people a million.
+#: openssl and keytool use some thousand iterations, cautious users a million.
 _MOST_ITERATIONS: Final = 10_000_000
 _SCRYPT: Final = bytes.fromhex("2b06010401da47040b")
-#: Elements within one another; stores have about ten.
+#: Levels of nested elements; stores have about ten.
 _MOST_DEPTH: Final = 50
 
 
@@ -177,7 +177,7 @@ def key_and_chain(data: bytes, password: str, key_password: str) -> str:
     """
     if not data.startswith(MAGIC):
         store = _read_pkcs12(data, password)
-        # Each private key in a store is encrypted by itself, unlike certificates.
+        # Each private key in a store is encrypted separately, unlike certificates.
         _check_single(sum(tag == _IDENTIFIER and inner in _KEY_BAGS for tag, inner, _ in _elements(data)))
         return _pkcs12_identity(store)
     if not password:
@@ -226,7 +226,7 @@ def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
 
 
 def _most_iterations(data: bytes) -> int:
-    """The largest number that stands behind a salt in DER: an INTEGER after an OCTET STRING.
+    """The largest iteration count in DER, which follows a salt: an INTEGER after an OCTET STRING.
 
     Source: RFC 7292 (MacData), RFC 8018 (PBKDF2-params, PBEParameter).
     """
@@ -237,15 +237,15 @@ def _most_iterations(data: bytes) -> int:
 
 
 def _elements(data: bytes, depth: int = 0) -> Iterator[tuple[int, bytes, int | None]]:
-    """(tag, content, tag of the one before) of each element of DER or BER; what an OCTET STRING holds is seen, too, but
-    for the pieces of a string, which stand at a *depth* above 0.
+    """(tag, content, tag of the preceding element) of each element of DER or BER, including elements within an OCTET
+    STRING, but not within the pieces of a string, which have a *depth* above 0.
 
-    BER, which some programs write, divides a string into pieces and ends an element by a mark instead of a length. A
-    string has one tag here, and what stands behind a marked element stands behind its tag.
+    BER, which some programs write, may divide a string into pieces and end an element by a mark instead of a length. A
+    string has one tag here, and the element after a marked element follows the tag of that element.
 
     Source: X.690, 8.1.3 and 8.7.
 
-    :raises KeyStoreError: if elements are nested more deeply than any store has them.
+    :raises KeyStoreError: if elements are nested more than :data:`_MOST_DEPTH` levels deep.
     """
     waiting = [(data, depth)]
     while waiting:

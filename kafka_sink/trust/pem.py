@@ -1,8 +1,8 @@
-"""PEM text in the shapes in which it is pasted, as OpenSSL reads it. Text only; any thread.
+"""Converts PEM text from the forms in which users paste it to the form that OpenSSL reads. Text only; any thread.
 
-A secret that was copied into one line has blanks where its lines ended, one in YAML is indented, and files of other
-systems end their lines with CR. Java finds blocks in all of them; OpenSSL wants each line where RFC 7468 has it. Java
-also reads private keys that are encrypted as older programs did, which OpenSSL 3 refuses.
+A secret that was copied into one line has blanks instead of line ends, one in YAML is indented, and files of other
+systems end their lines with CR. Java finds blocks in all of them; OpenSSL requires the lines of RFC 7468. Java also
+reads private keys that older programs have encrypted, with algorithms that OpenSSL 3 refuses.
 
 Source: apache/kafka ``DefaultSslEngineFactory.PemParser``; RFC 7468; RFC 1421 for the headers of old encrypted keys;
 RFC 8018 (PBES1, PBES2), RFC 7292 appendix C, for the object identifiers.
@@ -36,15 +36,15 @@ _LEGACY: Final[Mapping[bytes, str]] = {
         "2b0e030207": "DES-CBC",
     }.items()
 }
-#: The algorithm and its parameters, which precede what is encrypted.
+#: The algorithm and its parameters, which precede the encrypted content.
 _HEAD_BYTES: Final = 128
 _AGAIN: Final = "write it again: openssl pkcs8 -topk8 -v2 aes-256-cbc -provider legacy -provider default"
-#: Where a block begins or ends. A pattern of whole blocks would look for an end behind each beginning, to the last.
+#: The boundaries of blocks. A pattern of whole blocks would search for an end after each beginning: quadratic time.
 _BOUNDARY: Final = re.compile(r"-(?P<word>BEGIN|END) (?P<label>[A-Z0-9 ]+?)(?=-)")
 _BEGIN: Final = "-BEGIN "
 _LAST_DASHES: Final = re.compile("-{1,5}")
 _HEADER: Final = re.compile(r"\s*(?P<name>[A-Z][A-Za-z-]*):[ \t]*(?P<value>\S+)")
-#: What ends a line, or says that the text goes on, where the text was escaped once more than it was read.
+#: Line ends, and their escapes and continuations in a text that was escaped more often than it was unescaped.
 _NOTHING: Final = re.compile(r"\s|\\[nr]|\\")
 _LINE: Final = re.compile(".{1,64}")
 
@@ -52,7 +52,7 @@ _LINE: Final = re.compile(".{1,64}")
 def decrypted(pem: str, password: str) -> str:
     """*pem* with its private key decrypted by the package ``cryptography``, where OpenSSL could not.
 
-    :raises KeyStoreError: if it is not the password, or the algorithm is not supported; the text names the algorithm.
+    :raises KeyStoreError: if the password is wrong, or the algorithm is not supported; the text names the algorithm.
     """
     begins = pem.find(_ENCRYPTED)
     ends = -1 if begins < 0 else pem.find(_END_OF_ENCRYPTED, begins)
@@ -86,7 +86,7 @@ def decrypted(pem: str, password: str) -> str:
 
 
 def _algorithm(block: str) -> str:
-    """The algorithm that only older programs use; empty if it is another one."""
+    """The legacy algorithm with which *block* is encrypted; empty if it is another one."""
     try:
         head = base64.b64decode(block)[:_HEAD_BYTES]
     except binascii.Error:
@@ -95,11 +95,11 @@ def _algorithm(block: str) -> str:
 
 
 def rebuilt(text: str) -> str:
-    """The blocks of *text*, each line where it belongs, without what is between them; empty if there are none.
+    """The blocks of *text*, with the lines of RFC 7468 and without text between them; empty if there are none.
 
-    A block that is damaged stays as it is, so that OpenSSL says what is wrong with it.
+    A damaged block is left unchanged, so that OpenSSL reports its error.
 
-    :raises ValueError: if one does not end as it begins, which OpenSSL would pass over.
+    :raises ValueError: if the end of a block does not match its beginning; OpenSSL would ignore such a block.
     """
     # Comments, as keytool writes them, may have any encoding.
     text = text.encode("ascii", errors="ignore").decode()

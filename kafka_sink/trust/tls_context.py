@@ -1,4 +1,4 @@
-"""Creates the ``SSLContext`` from ``ssl.*`` options, and again when a file or what a reference stands for has changed.
+"""Creates the ``SSLContext`` from ``ssl.*`` options, and again when a file or the value of a reference has changed.
 
 Created together with the channel builders; their selectors' threads call it for every new connection. It only reads
 files. If the system supports memory files, a private key given as an option is never written to disk.
@@ -32,7 +32,7 @@ _Stamp = tuple[tuple[int, int, int, int], ...]
 
 
 class TlsContexts:
-    """The ``SSLContext`` for new connections; *prefix* is what users write before the option names.
+    """The ``SSLContext`` for new connections; *prefix* is the prefix of option names in errors.
 
     The accepting side requests client certificates according to *client_auth* (``ssl.client.auth``). The connecting
     side checks that the certificate matches the host name, if *config* does not turn that off.
@@ -67,8 +67,8 @@ class TlsContexts:
         return self._server
 
     def current(self) -> ssl.SSLContext:
-        """The context for the present content of the files and of what references stand for; the last valid context
-        while they are being replaced."""
+        """The context for the current content of the files and values of references; the last valid context while they
+        are being replaced."""
         with self._lock:
             try:
                 config, stamp = resolved(self._given, self._prefix), self._stamp_now()
@@ -212,9 +212,9 @@ class TlsContexts:
         self._load(context, pem, where)
 
     def _content(self, kind: str, location: str, read: Callable[[bytes, str], str]) -> str:
-        """The PEM that a file has, or that *read* makes of a key store of Java's and its password.
+        """The PEM text of a file, or of a Java key store, which *read* converts with its password.
 
-        :raises ConfigError: if it cannot be read, or is not of the type that the options say.
+        :raises ConfigError: if it cannot be read, or is not of the type in the options.
         """
         name = f"{self._prefix}ssl.{kind}"
         try:
@@ -245,7 +245,7 @@ class TlsContexts:
         return data.decode("latin-1")
 
     def _check_text_type(self, kind: str, configured: str) -> None:
-        """:raises ConfigError: if the type of a file is given with text."""
+        """:raises ConfigError: if a type other than PEM is set although the option has text instead of a file."""
         if configured not in ("", PEM):
             raise ConfigError.of(
                 f"{self._prefix}ssl.{kind}.type", f"={configured} is for files; remove it, because PEM text is given"

@@ -1,8 +1,8 @@
 """Fetches tokens from the token endpoint of an identity provider, with the grants ``client_credentials`` and
 ``jwt-bearer``.
 
-Called by the thread that needs a token, which waits: for each answer at most the time-outs, and for all attempts
-together ``sasl.login.retry.backoff.max.ms`` besides. Redirects are not followed. Secrets and tokens appear in no text.
+The thread that needs a token calls it and waits: each attempt has its time-outs, and no attempt begins later than
+``sasl.login.retry.backoff.max.ms`` after the first. Redirects are not followed. No text shows secrets or tokens.
 
 Source: RFC 6749, 4.4; RFC 7523; KIP-768, KIP-1139, KIP-1258; apache/kafka ``HttpJwtRetriever``,
 ``ClientSecretRequestFormatter``, ``JwtBearerRequestFormatter``, ``Retry``.
@@ -33,9 +33,9 @@ _ES256_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Assertion:
-    """Where assertions come from: *file* has a whole one, or *key_file* the private key (PEM) of new ones.
+    """The source of assertions: *file* contains one, or *key_file* contains the private key (PEM) that signs new ones.
 
-    *prefix* is what users write before the names of options.
+    *prefix* is the prefix of option names in errors.
     """
 
     file: str = ""
@@ -51,9 +51,9 @@ class Assertion:
     prefix: str = ""
 
     def text(self, now_ms: int) -> str:
-        """An assertion that is valid now.
+        """The assertion in the file, or a new one that is valid at *now_ms* (wall clock).
 
-        :raises ConfigError: if a file cannot be read or is not what was expected; the text names the option.
+        :raises ConfigError: if a file cannot be read, or its content is not as expected; the text names the option.
         """
         if self.file:
             return self._read(self.file, "file").strip()
@@ -108,18 +108,18 @@ class Assertion:
 
 _BEARER_GRANT: Final = quote_plus("urn:ietf:params:oauth:grant-type:jwt-bearer")
 _ASSERTION_TYPE: Final = quote_plus("urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
-#: Of a refusal so much is shown.
+#: The maximum number of characters of a refusal in an error.
 _SHOWN: Final = 500
 _YEAR_S: Final = 365 * 24 * 3600
 _MAX_TOKEN_FILE_BYTES: Final = 1 << 20
-#: A further attempt does not help (apache/kafka ``HttpJwtRetriever.UNRETRYABLE_HTTP_CODES``).
+#: HTTP codes that are not retriable (apache/kafka ``HttpJwtRetriever.UNRETRYABLE_HTTP_CODES``).
 _FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
 
 
 @dataclass(frozen=True)
 class ClientCredentials:
-    """The client, and the scope of its token. An *assertion* is preferred to a secret, as in Kafka: it proves who the
-    client is (RFC 7523, 2.2), or with *is_bearer* it is itself exchanged for the token (2.1), without a client id."""
+    """The client, and the scope of its token. An *assertion* takes precedence over a secret, as in Kafka: it
+    authenticates the client (RFC 7523, 2.2), or with *is_bearer* it is exchanged for the token (2.1), without an id."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -130,7 +130,7 @@ class ClientCredentials:
     header_urlencode: bool = False
 
     def request(self, now_ms: int) -> tuple[dict[str, str], str]:
-        """Headers and body of the request for a token. :raises ConfigError: if an assertion cannot be made."""
+        """Headers and body of the request for a token. :raises ConfigError: if an assertion cannot be created."""
         headers = {
             "Accept": "application/json",
             "Cache-Control": "no-cache",
@@ -155,9 +155,9 @@ class ClientCredentials:
 
 
 class TokenEndpoint:
-    """The endpoint at *url*, the value of *option*; *tls* says which certificates it may have.
+    """The endpoint at *url*, the value of *option*; *tls* has the options that verify its certificate.
 
-    :raises ConfigError: if the address cannot be used, or is neither https nor on this machine.
+    :raises ConfigError: if the address is not valid, or is http and not on this machine.
     """
 
     def __init__(self, option: str, url: str, tls: SslConfig, limits: EndpointLimits, clock: Clock) -> None:
@@ -169,14 +169,14 @@ class TokenEndpoint:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file with a token, for which nobody has credentials."""
+        """Whether the address is that of a file with a token, which needs no credentials."""
         return self._parts.scheme == "file"
 
     def fetch(self, credentials: ClientCredentials) -> Token:
-        """A token for *credentials*. Network failures, and answers that may be better the next time, are tried again
-        until ``sasl.login.retry.backoff.max.ms`` have passed.
+        """A token for *credentials*. Network failures, and responses with a retriable error, are retried until
+        ``sasl.login.retry.backoff.max.ms`` have passed.
 
-        :raises AuthenticationError: if there is none; the text has the endpoint's reason, and no secret.
+        :raises AuthenticationError: if there is none; the text contains the endpoint's reason, and no secret.
         :raises ConfigError: if a file with certificates, a key or the token cannot be read.
         """
         if self.is_file:
@@ -250,7 +250,7 @@ class TokenEndpoint:
 
 
 class _TemporaryError(Exception):
-    """The endpoint may answer better the next time; the text says why it did not."""
+    """A retriable failure; the text is its cause."""
 
 
 def _checked(option: str, url: str) -> SplitResult:
@@ -286,8 +286,8 @@ def _json(body: bytes) -> dict[str, Any]:
 
 
 def _seconds(lifetime: Any) -> float | None:
-    """The number of seconds that a token lives, which some providers have as a text, at most a year: it is renewed
-    before. None if it is none."""
+    """The lifetime of a token in seconds, which some providers send as text; at most a year, within which it is
+    renewed. None if it is not a valid number."""
     try:
         seconds = None if isinstance(lifetime, bool) else float(lifetime)
     except (TypeError, ValueError, OverflowError):

@@ -1,8 +1,8 @@
 """Keeps a token, and renews it before it expires: Kafka's login with credentials that expire.
 
-The first token is fetched by the thread that first needs one; later ones by a thread of their own, which lives as long
-as the token has a user. Several threads share a login. After a failure nobody asks again for some seconds, so that
-thousands of tasks with a wrong secret make no storm of requests.
+The first thread that needs a token fetches it; a background thread fetches later ones, and runs as long as the login
+has users. Several threads share a login. After a failure no request is sent for some seconds, so that thousands of
+tasks with a wrong secret do not overload the endpoint.
 
 Source: KIP-255, KIP-368; apache/kafka ``ExpiringCredentialRefreshingLogin``, ``LoginManager``.
 """
@@ -25,17 +25,17 @@ from kafka_sink.network.sasl.bearer_token import RefreshRules, Token
 
 _log = logging.getLogger(__name__)
 
-#: How long nobody asks again after a failure (Kafka: DELAY_SECONDS_BEFORE_NEXT_RETRY_WHEN_RELOGIN_FAILS).
+#: The pause after a failure (Kafka: DELAY_SECONDS_BEFORE_NEXT_RETRY_WHEN_RELOGIN_FAILS).
 PAUSE_AFTER_FAILURE_MS: Final = 10_000
-#: The wall clock may be set, or the machine may sleep, so the thread looks at the time at least this often. It is also
-#: how long the thread outlives the last user.
+#: The wall clock may be set, or the machine may sleep, so the thread reads the clock at least this often. The thread
+#: ends at most this long after the last user is gone.
 _LONGEST_WAIT_MS: Final = 10_000
 
 Fetch = Callable[[], Token]
 
 
 class TokenUser:
-    """A client's share in a login, which renews its token as long as there are users."""
+    """A client's reference to a login, which renews its token as long as it has users."""
 
     def __init__(self, login: TokenLogin) -> None:
         self._login = login
@@ -46,7 +46,7 @@ class TokenUser:
 
 
 class TokenLogin:
-    """One token after the other, from *fetch*."""
+    """The current token of *fetch*, and its renewal."""
 
     def __init__(
         self, fetch: Fetch, rules: RefreshRules, clock: Clock, *, start_thread: StartThread = start_loop
@@ -74,15 +74,15 @@ class TokenLogin:
         return user
 
     def is_needed(self, now_ms: int) -> bool:
-        """Whether somebody uses it or may still use its token or its failure."""
+        """Whether it has users, or a valid token, or a failure that is still reported."""
         with self._changed:
             is_valid = self._token is not None and now_ms < self._token.expires_ms
             return bool(self._users) or is_valid or self._is_paused()
 
     def token(self) -> Token:
-        """The present token. If there is none that is valid, the calling thread fetches one.
+        """The current token. If there is no valid one, the calling thread fetches it.
 
-        :raises AuthenticationError: if none can be fetched, or could not a moment ago.
+        :raises AuthenticationError: if the fetch fails, or has failed less than :data:`PAUSE_AFTER_FAILURE_MS` ago.
         """
         with self._changed:
             while True:
@@ -90,7 +90,7 @@ class TokenLogin:
                     self._renew_in_background()
                     return self._token
                 if self._failure is not None and self._is_paused():
-                    # A new object: an exception that is raised twice shows both places.
+                    # A new object: the traceback of an exception that is raised twice shows both places.
                     raise AuthenticationError(str(self._failure))
                 if not self._is_fetching:
                     self._is_fetching = True
@@ -98,14 +98,14 @@ class TokenLogin:
                 self._clock.wait(self._changed, _LONGEST_WAIT_MS)
         self._fetch_now()
         with self._changed:
-            # Whoever has fetched a token does not look at its expiry: if that has passed already, another would, too.
+            # A token just fetched is returned even if it has expired already: the next one would have, too.
             if self._failure is not None or self._token is None:
                 raise AuthenticationError(str(self._failure))
             self._renew_in_background()
             return self._token
 
     def run(self) -> None:
-        """Renew the token until it has no user any more."""
+        """Renew the token until the login has no users, or the program ends."""
         while True:
             with self._changed:
                 if self._has_ended or not self._users:
@@ -138,7 +138,7 @@ class TokenLogin:
         return self._clock.monotonic_ms() < self._paused_until_ms
 
     def _fetch_now(self) -> None:
-        """Fetch a token, and note it or the failure."""
+        """Fetch a token, and record it or the failure."""
         token: Token | None = None
         failure: AuthenticationError | None = None
         try:
@@ -171,20 +171,20 @@ class TokenLogin:
 
 
 class SharedLogins:
-    """The logins of this process, one for the same credentials. A forked process begins without any."""
+    """The logins of this process, one per credentials. A forked process begins without any."""
 
     def __init__(self) -> None:
         self.forget()
         at_fork(self, SharedLogins.forget)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Discard all logins."""
         self._lock = threading.Lock()
         self._salt = os.urandom(16)
         self._by_digest: dict[bytes, TokenLogin] = {}
 
     def join(self, credentials: Sequence[object], create: Callable[[], TokenLogin], now_ms: int) -> TokenUser:
-        """A user of the login with these *credentials*, texts and numbers, which are not kept."""
+        """A user of the login with these *credentials*, texts and numbers, of which only a digest is kept."""
         digest = hashlib.blake2b(repr(credentials).encode(), key=self._salt).digest()
         with self._lock:
             self._by_digest = {key: login for key, login in self._by_digest.items() if login.is_needed(now_ms)}

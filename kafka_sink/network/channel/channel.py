@@ -114,7 +114,7 @@ class KafkaChannel:
         return self._slot.untouched and self.authenticator.wants_reauthentication
 
     def refuse(self, error: AuthenticationError) -> None:
-        """Record an authentication failure of either side; nothing is read any more."""
+        """Record an authentication failure of either side; no more frames are read."""
         self.state = ChannelState.AUTHENTICATION_FAILED
         self.failure = error
 

@@ -1,1 +1,1 @@
-"""The selector: which channels are served, in which order, and when they are closed."""
+"""The selector: the order in which channels are served, and their time-outs."""

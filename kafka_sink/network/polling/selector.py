@@ -6,8 +6,8 @@ does not interpret the content of frames.
 
 A frame is first written without registering for a write event, and a muted channel keeps its read event until that
 event fires. Events are registered lazily: those that a channel wants are compared with the registered ones, and the
-usual exchange of one request and one response changes no registration. Connections that are idle for longest are
-closed, and those whose authentication has failed, which is answered late to slow down attempts to guess passwords.
+usual exchange of one request and one response changes no registration. A connection is closed after the idle time-out,
+or after a failed authentication; that refusal is sent after a delay, which slows down guessing of passwords.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LONGEST_SELECT_MS: Final = 2**31 - 1
 
 
 class SocketEvents:
-    """See the module."""
+    """The socket events of the selector's channels, and its wakeup (epoll, kqueue)."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -101,7 +101,7 @@ class SocketEvents:
 
 
 class DelayedRefusals:
-    """The delay is the same for all channels, so they are due in the order in which they failed; 0 ms = no delay."""
+    """Channels with a failed authentication, in the order in which their delayed refusal is due; 0 ms = no delay."""
 
     def __init__(self, clock: Clock, delay_ms: int) -> None:
         self._clock = clock
@@ -173,7 +173,7 @@ class IdleExpiryManager:
 #: Idle connections are never closed.
 NO_IDLE_TIMEOUT_MS: Final = -1
 
-#: Handshake and login may take any time: clients limit theirs in the states of their connections.
+#: No limit on handshake and login: clients limit theirs in the states of their connections.
 NO_SETUP_TIMEOUT_MS: Final = -1
 
 #: A failed authentication is answered without delay.
@@ -232,7 +232,7 @@ class KSelector:
         self.idle = self._events.idle
         self._refusals = DelayedRefusals(clock, limits.failed_authentication_delay_ms)
         self._setup_timeout_ms = limits.setup_timeout_ms
-        # Channel that is not ready yet → when it has to be, monotonic ms, in this order.
+        # Channel that is not ready yet → its deadline, monotonic ms, in this order.
         self._setup_ends_ms: dict[KafkaChannel, int] = {}
         self._scratch = memoryview(bytearray(READ_AHEAD_BYTES))
 
@@ -322,7 +322,7 @@ class KSelector:
         return self._open_or_closing(connection_id).authenticator.principal
 
     def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
-        """Treat *request* as the begin of reauthentication (KIP-368); False if it is not one or not allowed now."""
+        """Treat *request* as the beginning of reauthentication (KIP-368); False if it is not one or not allowed now."""
         channel = self._channels.get(connection_id)
         if channel is None or not channel.begin_reauthentication(request):
             return False

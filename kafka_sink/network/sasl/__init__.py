@@ -1,1 +1,1 @@
-"""SASL mechanisms, both sides: they process tokens, which client and broker transport."""
+"""SASL mechanisms for both sides: they process tokens; client and broker transport them."""

@@ -1,7 +1,7 @@
-"""OAUTHBEARER: a bearer token, what is read from it, when it is fetched and renewed, and the authentication with it.
+"""OAUTHBEARER: bearer tokens, their claims and the times of their renewal, and the authentication with them.
 
 Tokens are plain values, for any thread; the exchange runs on a selector's thread, which may fetch the first token
-(``http.oauth``). Claims are read and not verified: brokers verify them. Tokens never appear in a text.
+(``http.oauth``). Claims are not verified here: brokers verify them. Tokens never appear in a text.
 
 Source: RFC 6750, RFC 7519, RFC 7628, KIP-255, KIP-342, KIP-768; apache/kafka ``ExpiringCredentialRefreshingLogin``,
 ``OAuthBearerSaslServer`` and its unsecured tokens for development.
@@ -75,7 +75,7 @@ def _after(expires_ms: int, now_ms: int) -> int:
 
 
 def is_jwt(token: str) -> bool:
-    """Whether *token* has the parts of a JWT; others may have dots, too."""
+    """Whether *token* has the parts of a JWT; an opaque token may contain dots, too."""
     try:
         claims_of(token)
     except AuthenticationError:
@@ -132,14 +132,14 @@ _NO_TIMES: Final = "the times of its token are not numbers of seconds since 1970
 
 
 def number(claim: Any) -> float:
-    """:raises AuthenticationError: if *claim*, a time of a token, is no number."""
+    """:raises AuthenticationError: if *claim*, a time of a token, is not a number."""
     if not isinstance(claim, int | float) or isinstance(claim, bool):
         raise AuthenticationError(_NO_TIMES)
     return claim
 
 
 def milliseconds(seconds: Any) -> int:
-    """:raises AuthenticationError: if *seconds* since 1970 are no number, or beyond 64 bits in ms."""
+    """:raises AuthenticationError: if *seconds* since 1970 are not a number, or exceed 64 bits in ms."""
     try:
         return json_number(float(seconds) * 1000)
     except (TypeError, ValueError, OverflowError):
@@ -153,7 +153,7 @@ ES256: Final = "ES256"
 
 @dataclass(frozen=True)
 class EndpointLimits:
-    """How long an endpoint is waited for, ms."""
+    """Time-outs and backoffs of requests to an endpoint, ms."""
 
     connect_timeout_ms: int = 10_000
     read_timeout_ms: int = 10_000
@@ -163,7 +163,7 @@ class EndpointLimits:
 
 @dataclass(frozen=True)
 class RefreshRules:
-    """When a token is renewed (``sasl.login.refresh.*``)."""
+    """Rules for the time at which a token is renewed (``sasl.login.refresh.*``)."""
 
     window_factor: float = 0.8
     window_jitter: float = 0.05
@@ -171,7 +171,7 @@ class RefreshRules:
     buffer_s: int = 300
 
     def refresh_at_ms(self, token: Token, now_ms: int, draw: float) -> int:
-        """When *token*, which was fetched at *now_ms*, is to be renewed; *draw* is random, from 0 to 1."""
+        """The time at which to renew *token*, fetched at *now_ms* (wall clock, ms); *draw* is random, from 0 to 1."""
         share = self.window_factor + self.window_jitter * draw
         starts_ms = now_ms if token.starts_ms is None else token.starts_ms
         if now_ms + 1000 * (self.min_period_s + self.buffer_s) > token.expires_ms:

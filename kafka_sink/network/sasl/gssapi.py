@@ -1,7 +1,7 @@
 """GSSAPI: authentication with a Kerberos ticket, without a security layer, as Kafka's brokers offer it.
 
-The exchange runs on a selector's thread; the library may ask the KDC for tickets there, and keeps them in memory for
-the next exchange. Needs the package ``gssapi`` (``kafkalite[kerberos]``). Keys and tickets never appear in a text.
+The exchange runs on a selector's thread; the library may request tickets from the KDC there. Tickets of a keytab stay
+in memory for the next exchange. Needs the package ``gssapi`` (``kafkalite[kerberos]``). No text shows keys or tickets.
 
 Source: RFC 4752, RFC 4121; com.sun.security.sasl.gsskerb ``GssKrb5Client``.
 """
@@ -18,7 +18,7 @@ from kafka_sink.common.errors import AuthenticationError
 _NO_LAYER: Final = 1
 _OFFER_BYTES: Final = 4
 
-#: Part of a message of MIT's library → what to do.
+#: Part of a message of MIT's library → the remedy.
 _ADVICE: Final = {
     "Server": "check {service}, and that the host name in bootstrap.servers and advertised.listeners is that of the "
     "broker's principal",
@@ -36,8 +36,8 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True)
 class KerberosLogin:
-    """Whose tickets, and for which service. Without a *keytab* they come from *ticket_cache*, by default the one of the
-    process."""
+    """The client principal, the service, and the source of the tickets: without a *keytab*, *ticket_cache*, by default
+    the cache of the process."""
 
     service: str
     principal: str = ""
@@ -45,19 +45,19 @@ class KerberosLogin:
     ticket_cache: str = ""
 
     def store(self) -> dict[str, str]:
-        """Where the library takes keys from, and where it keeps tickets: those of a keytab in memory."""
+        """The credential store for the library: the keytab, and the ticket cache, in memory if there is a keytab."""
         if self.keytab:
             return {"client_keytab": self.keytab, "ccache": f"MEMORY:kafkalite {self.principal} {self.keytab}"}
         return {"ccache": self.ticket_cache} if self.ticket_cache else {}
 
 
 class GssApiClient:
-    """Proves who it is by a ticket for *service* at *host*, and lets the broker prove that it has the service's key.
+    """Authenticates with a ticket for *service* at *host*, and authenticates the broker by the service's key.
 
     *service_option* is the option that names the service, for errors.
     """
 
-    #: A ticket and what proves that it is used by its owner are encrypted, and of use once.
+    #: None to redact: tickets and authenticators are encrypted, and an authenticator is valid once.
     secrets: tuple[str, ...] = ()
 
     def __init__(self, login: KerberosLogin, host: str, service_option: str) -> None:
@@ -126,7 +126,7 @@ class GssApiClient:
                 "the broker demands a security layer of Kerberos, which Kafka does not have; use SASL_SSL to encrypt"
             )
         self.complete = True
-        # No layer, so there is no largest message either; and no name, so the broker takes the ticket's.
+        # Without a security layer the maximum size is 0; without an authorization id the broker uses the ticket's.
         return bytes(self._context.wrap(bytes((_NO_LAYER, 0, 0, 0)), False).message)
 
     def _failure(self, error: Any) -> AuthenticationError:
@@ -135,7 +135,7 @@ class GssApiClient:
         login = self._login
         cause = minor if minor and minor not in ("Success", "Unknown error") else major
         if login.keytab and cause.startswith("No "):
-            # The library says that there is no ticket, and not why it got none.
+            # The library reports that there is no ticket, but not the cause.
             is_readable = os.access(login.keytab, os.R_OK)
             cause = "the keytab has no key of this principal" if is_readable else "the keytab cannot be read here"
         advice = next((what for part, what in _ADVICE.items() if part in cause), "check krb5.conf (KRB5_CONFIG)")

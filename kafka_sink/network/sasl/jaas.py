@@ -2,8 +2,8 @@
 
 Called while a configuration is read. Errors never contain any part of the text, because it contains passwords.
 
-Source: apache/kafka ``JaasConfig``, ``JaasContext``; java.io.StreamTokenizer for what a word, a text in quotes and a
-comment is.
+Source: apache/kafka ``JaasConfig``, ``JaasContext``; java.io.StreamTokenizer for the syntax of words, quoted texts and
+comments.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kafka_sink.common.sasl_mechanisms import MECHANISMS
 
 #: The login modules without their packages, in the order of their mechanisms.
 _MODULES: Final = tuple(dict.fromkeys(mechanism.module for mechanism in MECHANISMS.values()))
-#: What Java's StreamTokenizer sees as Kafka sets it up. What is in quotes ends with its line; outside of quotes a slash
-#: begins a comment, a word begins with a letter, and a number is no text.
+#: The tokens of Java's StreamTokenizer, as Kafka configures it. A quoted text ends at the end of its line; outside of
+#: quotes a slash begins a comment, a word begins with a letter, and a number is not a text.
 _TOKEN: Final = re.compile(
     r"""
     (?P<passed> [\0-\x20]+ | /\*(?:.*?\*/|.*) | /.?[^\n\r]* )
@@ -59,7 +59,7 @@ def parse_jaas(option: str, text: str) -> JaasEntry:
         raise ConfigError.of(option, f": malformed, expected {_EXAMPLE}")
     module = name.text.rpartition(".")[2]
     if module not in _MODULES:
-        # Anything may stand in its place, a password too.
+        # The text in this place may be anything, even a password.
         shown = name.text if _CLASS.fullmatch(name.text) else "without the name of a class"
         raise ConfigError.of(option, f": login module {shown} is not supported, expected one of {', '.join(_MODULES)}")
     options = _options(option, tokens)
@@ -70,7 +70,7 @@ def parse_jaas(option: str, text: str) -> JaasEntry:
 
 @dataclass(frozen=True)
 class _Token:
-    """A word, what is in quotes, or neither: then it is a *sign*."""
+    """A word or a quoted text, as *text*, or anything else, as *sign*."""
 
     text: str | None = field(repr=False)
     sign: str = ""
@@ -96,7 +96,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _options(option: str, tokens: Iterator[_Token]) -> dict[str, str]:
-    """The options up to the semicolon behind them."""
+    """The options, which end with a semicolon. :raises ConfigError: if they are malformed."""
     options: dict[str, str] = {}
     for name in tokens:
         if name.sign == ";":

@@ -27,7 +27,7 @@ class SaslClient(Protocol):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that no text of the broker may show."""
+        """Secrets to redact from texts of the broker."""
 
     def initial_response(self) -> bytes:
         """The first token. :raises AuthenticationError: if there are no credentials."""
@@ -52,7 +52,7 @@ class SaslServer(Protocol):
 
     @property
     def expires_ms(self) -> int:
-        """When the client's credentials expire (wall clock, ms); :data:`NO_EXPIRY` for passwords."""
+        """The expiry of the client's credentials (wall clock, ms); :data:`NO_EXPIRY` for passwords."""
 
     def evaluate(self, response: bytes) -> bytes:
         """The response to the client's token.
@@ -92,7 +92,7 @@ class PlainClient:
 
 
 class PlainServer:
-    """Compares with *passwords*, by user."""
+    """Verifies a user's password against *passwords*, by user."""
 
     expires_ms = NO_EXPIRY
 

@@ -64,7 +64,7 @@ class Listener:
         self._wakeup.drain()
 
     def accept(self) -> Socket | None:
-        """The next connection, configured as all connections; None if none is pending, or if it is gone.
+        """The next connection, configured as all connections; None if none is pending, or if the client has closed it.
 
         :raises OSError: if accept() fails (for example, too many open files); the connection stays pending.
         """
@@ -79,7 +79,7 @@ class Listener:
             prepare_socket(accepted, self._send_buffer_bytes, OS_DEFAULT_BUFFER)
         except OSError as error:
             accepted.close()
-            # macOS says so of a connection that its client has reset already.
+            # macOS reports this for a connection that its client has already reset.
             if error.errno == errno.EINVAL:
                 return None
             raise

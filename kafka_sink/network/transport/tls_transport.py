@@ -1,5 +1,5 @@
-"""TLS over a non-blocking socket, as a transport; its errors say how to mend them. The principal of a client with a
-certificate is the subject of that as Java writes it.
+"""TLS over a non-blocking socket, as a transport; its errors say how to fix the cause. A client's principal is the
+subject of its certificate, in Java's format.
 
 Belongs to one channel and its selector's thread. OpenSSL uses two buffers in memory, so nothing blocks: bytes from the
 socket go into one, and bytes that OpenSSL sends come out of the other. Bytes accepted from a frame may still be in the
@@ -33,10 +33,10 @@ _KEYWORDS: Final[Mapping[bytes, str]] = {
     b"\x09\x92\x26\x89\x93\xf2\x2c\x64\x01\x19": "DC",
     b"\x09\x92\x26\x89\x93\xf2\x2c\x64\x01\x01": "UID",
 }
-#: The tags of texts. Java 17 reads all of them as UTF-8, also those of BMPString, which has two bytes a character.
+#: The tags of string types. Java 17 reads all as UTF-8, even BMPString, which has two bytes per character.
 _TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
 _VERSION: Final = 0xA0
-#: Those of certificates have about ten.
+#: The maximum for an object identifier; in certificates they have about ten bytes.
 _MOST_IDENTIFIER_BYTES: Final = 200
 
 
@@ -51,7 +51,7 @@ class _Element(NamedTuple):
 def subject_of(certificate: bytes) -> str:
     """The subject of a *certificate* in DER, the most specific part first; empty if it has none.
 
-    :raises ValueError: if it is no certificate.
+    :raises ValueError: if it is not a certificate.
     """
     (whole, *_) = _elements(certificate)
     (signed, *_) = _elements(whole.content)
