@@ -18,14 +18,14 @@ from kafka_sink.protocol.encoder import Write, struct_writer
 from kafka_sink.protocol.primitives import ByteWriter
 from kafka_sink.protocol.schema import S, Struct
 
-#: What a request may take of memory, whatever its size, with its answer.
+#: The memory that a request may take with its response, whatever its size.
 LEAST_BYTES: Final = 64 << 20
 MOST_TIMES: Final = 8
-#: What an answer may take of memory: a million partitions of Metadata.
+#: The memory that a response may take: a million partitions of Metadata.
 ANSWER_BYTES: Final = 1 << 30
-#: What a byte of one takes at most, so that most answers need no estimate.
+#: The most memory that a byte of a response can take, so that most responses need no estimate.
 ANSWER_TIMES: Final = 64
-#: An estimate has room for an answer to each thing, which nobody makes of an answer.
+#: An estimate includes the part of a response to each item; for the items of a response there is none.
 _TIMES_WITHOUT_ANSWER: Final = 3
 
 
@@ -71,16 +71,16 @@ def _decode(kind: type[S], data: Buffer, version: int, read: Read) -> S:
 
 
 def decode_request(kind: type[S], data: Buffer, version: int) -> S:
-    """As :func:`decode`, for a request of a client, whoever it is: some bytes of an array become an object with an
-    answer of its own, so the memory that all of them take is estimated before they are made.
+    """As :func:`decode`, for a request of an untrusted client: a few bytes of an array become an object with its own
+    part of the response, so the memory that all of them take is estimated before they are created.
 
-    :raises ProtocolError: also if that is more than :data:`LEAST_BYTES` and :data:`MOST_TIMES` the request's size.
+    :raises ProtocolError: also above :data:`LEAST_BYTES` and :data:`MOST_TIMES` times the request's size.
     """
     return _decode_within(max(LEAST_BYTES, MOST_TIMES * memoryview(data).nbytes), kind, data, version)
 
 
 def decode_answer(kind: type[S], data: Buffer, version: int) -> S:
-    """As :func:`decode`, for an answer of a broker, which a client believes no more than that.
+    """As :func:`decode`, for a response of a broker, which a client does not trust either.
 
     :raises ProtocolError: also if it would take more memory than :data:`ANSWER_BYTES`.
     """
@@ -90,13 +90,13 @@ def decode_answer(kind: type[S], data: Buffer, version: int) -> S:
 
 
 def _decode_within(most_bytes: int, kind: type[S], data: Buffer, version: int, times: int = 1) -> S:
-    """*times* is how often an estimate has what a thing takes."""
+    """*times* is the ratio between an estimate and the memory taken."""
     _BUDGET.most, _BUDGET.left = most_bytes, most_bytes * times
     return _decode(kind, data, version, _bounded_reader(kind, version))
 
 
 class _Budget(threading.local):
-    """The bytes that the message which this thread decodes may take, and those that are left."""
+    """The memory that a message decoded by this thread may take, in bytes, and the rest of it."""
 
     most = left = 0
 

@@ -30,11 +30,11 @@ _SHORT_ARRAY: Final = 8
 
 #: (data, position) → (value, next position)
 Read: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
-#: Told of the memory, in bytes, that the items of an array will take, before they are made.
+#: Called with the memory, in bytes, that the items of an array will take, before they are created.
 Spend: TypeAlias = Callable[[int], None]
 
-#: Estimates of what an item takes, with that of its answer: an object, each field of it, and a number by itself, which
-#: is often that of a partition.
+#: Estimates of the memory of an item and its part of the response: for an object, for each of its fields, and for a
+#: bare number, which is often that of a partition.
 _OBJECT_BYTES: Final = 256
 _FIELD_BYTES: Final = 128
 _NUMBER_BYTES: Final = 256
@@ -49,7 +49,7 @@ class _Step(NamedTuple):
 
 
 def struct_reader(kind: type[s.Struct], version: int, flexible: bool, spend: Spend | None = None) -> Read:
-    """A reader of *kind* in *version*, which asks *spend* before each array."""
+    """A reader of *kind* in *version*, which calls *spend* before each array."""
     steps = tuple(_steps(kind, version, flexible, spend))
     read_tags = _tags_reader(kind, version, spend) if flexible else None
 

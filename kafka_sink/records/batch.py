@@ -71,13 +71,13 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on a compaction may remove the tombstones or the marker here, ms since 1970; None if none has said
-        so yet (KIP-534)."""
+        """The time from which a compaction may remove the tombstones or the marker of the batch, ms since 1970; None if
+        no compaction has set it yet (KIP-534)."""
         return self.base_timestamp if self.attributes & layout.DELETE_HORIZON_BIT else None
 
     @property
     def is_gap(self) -> bool:
-        """Whether it only stands for batches that a compaction has removed."""
+        """Whether it is a placeholder for batches that a compaction has removed."""
         return self.record_count == 0 and not self.has_producer_id
 
     @property
@@ -178,7 +178,7 @@ def verify_crc(batch: Buffer) -> bool:
 
 
 def is_transactional(batch: Buffer) -> bool:
-    """Whether *batch*, which may be damaged or too short, says that it is part of a transaction."""
+    """Whether *batch*, which may be damaged or too short, claims to be part of a transaction."""
     if len(batch) < layout.HEADER_BYTES or batch[layout.MAGIC_AT] != layout.MAGIC:
         return False
     (attributes,) = layout.INT16.unpack_from(batch, layout.ATTRIBUTES_AT)

@@ -69,7 +69,7 @@ _INT64: Final = 1 << 63
 
 
 class KeyedRecord(NamedTuple):
-    """The parts of a record that a compaction needs. *content_at* is where its key begins, behind the deltas."""
+    """The parts of a record that a compaction needs. *content_at* is the position of its key, after the deltas."""
 
     timestamp_delta: int
     offset_delta: int
@@ -81,7 +81,7 @@ class KeyedRecord(NamedTuple):
 def read_keyed(span: Span) -> KeyedRecord:
     """The key of the record at *span*, and whether it has a value.
 
-    :raises CorruptRecordError: if one of them goes beyond the record.
+    :raises CorruptRecordError: if one of them extends beyond the record.
     """
     data, start, end = span
     timestamp_delta, at = read_varlong(data, start + 1)
@@ -97,7 +97,7 @@ def read_keyed(span: Span) -> KeyedRecord:
 def keyed_records(batch: RecordBatchView) -> Iterator[tuple[Span, KeyedRecord]]:
     """The records of *batch* with their keys, as they are taken.
 
-    :raises CorruptRecordError: where they are damaged, or beyond the offsets of the batch.
+    :raises CorruptRecordError: at a record that is damaged, or beyond the offsets of the batch.
     """
     header = batch.header
     pieces = decompressed(header.compression, batch.data[layout.HEADER_BYTES :], DEFAULT_MAX_DECOMPRESSED_BYTES)
@@ -113,7 +113,7 @@ def filtered(
 ) -> Buffer | None:
     """*batch* with the records that *keeps* accepts, None if it accepts none.
 
-    *horizon_ms* is written into the batch, if it has no such time yet, when one of them is a tombstone, or *dated*.
+    If a tombstone remains, or with *dated*, *horizon_ms* becomes the delete horizon of a batch that has none yet.
 
     :raises CorruptRecordError: where its records are damaged.
     """
@@ -152,7 +152,7 @@ def filtered(
 
 
 def emptied(header: BatchHeader) -> Buffer:
-    """The batch of *header* without records, for the sake of its producer: epoch, sequences and offsets stay."""
+    """The batch of *header* without records, which preserves epoch, sequences and offsets of its producer."""
     attributes = header.attributes & _ATTRIBUTES_OF_EMPTY
     return with_records(replace(header, attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 

@@ -28,11 +28,11 @@ DEFAULT_ZSTD_LEVEL: Final = 3
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 #: Magic, version 1, compatible with version 1.
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-#: The most bytes of a piece of decompressed data, but for those of snappy, which come as the writer cut them.
+#: The maximum size of a piece of decompressed data, except with snappy, whose pieces are the writer's blocks.
 PIECE_BYTES: Final = 1 << 20
-#: So much is given to a library at once: it copies what it does not take yet.
+#: Bytes passed to a library at once: it copies those that it does not consume yet.
 _GIVEN_BYTES: Final = 64 * 1024
-#: Of what follows a gzip member, which is copied for each of thousands of small members.
+#: The same after a gzip member: the library copies the rest for each of thousands of small members.
 _GIVEN_BEHIND_BYTES: Final = 4 * 1024
 #: The identification and the only method of a gzip member (RFC 1952, 2.3.1); its header and trailer have 18 bytes.
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
@@ -47,7 +47,7 @@ XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _MAX_ZSTD_WINDOW_BYTES: Final = 1 << 27
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-#: A frame whose content is passed over (RFC 8878, 3.1.2): the last four bits of its magic number are free.
+#: A skippable frame (RFC 8878, 3.1.2): the last four bits of its magic number are arbitrary.
 _ZSTD_SKIPPED: Final = 0x184D2A50
 _ZSTD_SKIPPED_HEAD_BYTES: Final = 8
 #: The maximum content of one block of a zstd frame (RFC 8878, 3.1.1.2).
@@ -134,7 +134,7 @@ def _pieces(view: memoryview, max_bytes: int) -> Iterator[bytes]:
 
 def _gunzip(view: memoryview, max_bytes: int) -> Iterator[bytes]:
     """A stream may consist of several members (RFC 1952, 2.2). Java's GZIPInputStream, and so Kafka, ignores other
-    bytes behind a member, and less than a member."""
+    bytes after a member, and bytes that are too few for a member."""
     stream, position, given_bytes = zlib.decompressobj(wbits=31), 0, _GIVEN_BYTES
     while position < len(view) or not position:
         compressed = view[position : position + given_bytes]
@@ -162,7 +162,7 @@ def _lz4(data: Buffer, level: int | None) -> Buffer:
 
 
 def _unlz4(view: memoryview, max_bytes: int) -> Iterator[bytes]:
-    # Kafka's Java reader takes the first frame, and none of another kind before it.
+    # Kafka's Java reader reads the first frame, and accepts no skippable frame before it.
     if bytes(view[: len(_LZ4_MAGIC)]) != _LZ4_MAGIC:
         raise CorruptRecordError("lz4 data has no frame header")
     stream, position = lz4.frame.LZ4FrameDecompressor(), 0
@@ -202,7 +202,7 @@ def _unzstd(view: memoryview, max_bytes: int) -> Iterator[bytes]:
         if most_bytes <= PIECE_BYTES:
             yield _contexts.decompressor.decompress(frame, max_output_size=most_bytes + 1)
         else:
-            # A context of its own: others are decompressed before the next piece of this one is taken.
+            # Not the thread's context: the caller may decompress other data before it takes the next piece.
             decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW_BYTES)
             with decompressor.stream_reader(frame) as stream:
                 while plain := stream.read(PIECE_BYTES):
@@ -214,7 +214,7 @@ def _scan_zstd_frame(view: memoryview, start: int) -> tuple[int, int]:
     """The end of the frame at *start*, and the maximum number of bytes of its blocks (RFC 8878, 3.1.1).
 
     libzstd's streaming reader does not report a truncated frame, because it expects more data, and the size must be
-    known before a buffer is allocated. A walk over the block headers answers both.
+    known before a buffer is allocated. A walk over the block headers provides both.
     """
     if bytes(view[start : start + 4]) != _ZSTD_MAGIC:
         raise CorruptRecordError("zstd data has no frame header")
@@ -262,7 +262,7 @@ def _unsnappy(view: memoryview, max_bytes: int) -> Iterator[bytes]:
         raise CorruptRecordError("snappy data ends within its header")
     position = len(XERIAL_HEADER)
     while position < len(view):
-        # A stream that was appended to another one, which snappy-java reads on through.
+        # The header of an appended stream, which snappy-java reads as well.
         if bytes(view[position : position + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
             position += len(XERIAL_HEADER)
             continue

@@ -1,8 +1,8 @@
-"""Decodes message sets, the record formats 0 and 1 of Kafka before 0.11, beside record batches: old logs begin with
+"""Decodes message sets, the record formats 0 and 1 of Kafka before 0.11, and record batches: old logs begin with
 them, and brokers return them as they are stored.
 
 Consumers call it with fetch responses on their own threads. Brokers of this project never store them. A compressed
-message is decompressed as a whole, within the caller's limit, because its last message says the offsets of all.
+message is decompressed as a whole, within the caller's limit, because its last message determines the offsets of all.
 
 Source: https://kafka.apache.org/documentation/#messageset, KIP-31, KIP-32, apache/kafka ``AbstractLegacyRecordBatch``.
 """
@@ -32,7 +32,7 @@ from kafka_sink.records.reader import (
     ticking,
 )
 
-#: offset, size (of what follows), CRC-32 (of what follows), magic, attributes; format 1 goes on with a timestamp.
+#: offset, size (of what follows), CRC-32 (of what follows), magic, attributes; in format 1 a timestamp follows.
 _HEAD: Final = struct.Struct(">qiIBB")
 _CRC_FROM: Final = 16
 _KEY_AT: Final = {0: 18, 1: 26}
@@ -81,7 +81,7 @@ class MessageView(RecordBatchView):
         """The records from the offset *start* on.
 
         :raises CorruptRecordError: where a message is damaged, or holds more than *max_decompressed_bytes*; with
-            *looking*, which holds at most one such message of its size in memory, a record says so instead.
+            *looking*, which also limits its decompressed size, a record with this problem is returned instead.
         """
         offset = self.last_offset
         try:
@@ -113,8 +113,8 @@ class MessageView(RecordBatchView):
         return bytes(self.data[first : first + size]), first + size
 
     def _inner(self, max_decompressed_bytes: int, looking: Looking) -> Iterator[Record]:
-        """The records that are compressed in this message. Their offsets are relative to the first one in format 1,
-        which its writer did not know, and have the time of the broker if this message has it."""
+        """The records that are compressed in this message. In format 1 their offsets are relative to that of the first
+        one, which the writer did not know. If this message has the log append time, they have it, too."""
         header = self.header
         packed = self._record().value
         if packed is None or header.compression is CompressionType.ZSTD:
@@ -169,8 +169,8 @@ def _message_at(view: memoryview, offset: int) -> MessageView | None:
 
 
 def _with_checksum(frame: bytes) -> bytes:
-    """*frame* with the right checksum in its header: writers of format 0 took it from other bytes, and readers never
-    looked at it (KAFKA-3160). lz4 does, and computes it for nobody, so it is asked for each of the 256."""
+    """*frame* with the correct header checksum: writers of format 0 computed it from other bytes, and readers ignored
+    it (KAFKA-3160). The lz4 library verifies it, but cannot compute it for callers, so all 256 values are tried."""
     flags = frame[4] if len(frame) > _LZ4_HEAD_BYTES else 0
     at = _LZ4_HEAD_BYTES + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
     for checksum in range(256):

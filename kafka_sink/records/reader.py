@@ -1,9 +1,9 @@
 """Decodes record batches to records.
 
-Consumers call it with fetch responses, and the broker when it searches for a timestamp, on their own threads. A record
-costs what is taken of it: a batch is decompressed piece by piece, and no objects are made of records that nobody takes.
-It trusts no length, no count and no codec's claim: damaged data raises CorruptRecordError, or is what a record says
-instead of its contents, and never causes a crash or an unbounded allocation.
+Consumers call it with fetch responses, and the broker when it searches for a timestamp, on their own threads. Batches
+are decompressed piece by piece, and only records that the caller takes become objects. No length, count or size in the
+data is trusted: damaged data raises CorruptRecordError, or is returned as a record with its problem, and never causes a
+crash or an unbounded allocation.
 
 Source: https://kafka.apache.org/documentation/#recordbatch, apache/kafka ``DefaultRecordBatch``.
 """
@@ -26,16 +26,16 @@ from kafka_sink.records.spans import Span, record_spans
 #: The limit for one decompressed batch if the caller sets none: batches have a few MB, and a decompression bomb with a
 #: ratio of 1000 in a usual request of 100 MB is refused.
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
-#: The objects of a header take some 150 bytes, and a header may take two.
+#: The objects of a header take some 150 bytes of memory, its encoding may take only two.
 _MOST_HEADERS: Final = 1 << 17
-#: So many damaged records of a batch are shown. Some hundred compressed bytes may hold millions.
+#: The maximum number of damaged records that are returned of a batch: a few hundred compressed bytes may hold millions.
 _MOST_DAMAGED: Final = 1000
 _INT64: Final = 1 << 63
 
 
 class Record(NamedTuple):
     """A record as a consumer receives it; *timestamp* in ms since 1970, −1 if there is none. If it has a *problem*, it
-    is damaged, and its *value* are its bytes as they are in the batch."""
+    is damaged, and its *value* contains its encoded bytes in the batch."""
 
     offset: int
     timestamp: int
@@ -47,11 +47,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """How people look at records: one that is damaged is returned with its problem, and the next ones follow, until a
-    thousand of a batch were damaged.
+    """The mode of readers that display records: a damaged record is returned with its problem, and the next ones
+    follow, until a thousand of a batch were damaged.
 
-    *tick* is called before every piece of about a MiB, and may end the reading by an error. A record has at most
-    *most_record_bytes*; one with more ends its batch.
+    *tick* is called before every piece of about a MiB, and may raise an error to stop. A record has at most
+    *most_record_bytes*; a larger one ends its batch.
     """
 
     tick: Callable[[], None] = lambda: None
@@ -95,11 +95,11 @@ class RecordBatchView:
     ) -> Iterator[Record]:
         """The records from the offset *start* on, decompressed and decoded as they are taken.
 
-        :raises CorruptRecordError: where the records are damaged, are not as many as the header says, or decompress to
-            more than *max_decompressed_bytes*; with *looking* a record says so instead.
+        :raises CorruptRecordError: where the records are damaged, differ in number from the header, or decompress to
+            more than *max_decompressed_bytes*; with *looking* a record with this problem is returned instead.
         """
         header, expected, damaged = self.header, self.header.base_offset, 0
-        # With no offset left out, as after compaction, the number of a record says its offset.
+        # Unless offsets are missing, as after a compaction, the index of a record gives its offset.
         if header.record_count == header.last_offset_delta + 1 and start > expected:
             expected = start
         try:
@@ -132,7 +132,7 @@ class RecordBatchView:
 
 
 def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
-    """The complete batches of *data*, in order; an incomplete last batch, which fetch responses may have, is left out.
+    """The complete batches of *data*, in order; an incomplete last batch, which fetch responses may have, is omitted.
 
     :raises CorruptRecordError: if a batch has another format version, or an impossible length.
     """
@@ -159,7 +159,7 @@ def ticking(pieces: Iterator[bytes], tick: Callable[[], None]) -> Iterator[bytes
 
 
 def damaged_record(header: BatchHeader, offset: int, data: bytes, problem: str) -> Record:
-    """The value that stands for the record at *offset*, of which *data* are the bytes."""
+    """The record that is returned instead of the damaged one at *offset*; *data* are its bytes."""
     return Record(min(offset, header.last_offset), header.max_timestamp, None, data, (), problem)
 
 
@@ -177,7 +177,7 @@ def _read_record(header: BatchHeader, span: Span, expected: int) -> Record:
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
     if not -_INT64 <= timestamp < _INT64:
         raise CorruptRecordError(f"its timestamp, {timestamp} ms, is beyond 64 bits")
-    # What Record(…) does, without the call in Python that its names and defaults cost for each record.
+    # Equivalent to Record(…), without the Python call that its names and defaults cost for each record.
     return tuple.__new__(Record, (offset, timestamp, key, value, headers, ""))
 
 

@@ -1,6 +1,6 @@
-"""Where the records of a batch are: found by their lengths alone, piece by piece, and nothing is made of them.
+"""Locates the records of a batch by their lengths alone, piece by piece, without decoding them.
 
-Readers and brokers call it on their own threads. It holds one piece of decompressed data and the record that goes
+Readers and brokers call it on their own threads. It holds one piece of decompressed data and the record that extends
 beyond it, however many records a batch has: a few kB may announce millions.
 
 Source: https://kafka.apache.org/documentation/#record.
@@ -15,31 +15,31 @@ from typing import Final
 from kafka_sink.columns.varint import MAX_VARINT_BYTES, read_varint
 from kafka_sink.common.errors import CorruptRecordError
 
-#: The bytes that a record is in, where it begins in them behind its length, and where it ends.
+#: Bytes that contain a record, the position at which it begins after its length, and the position at which it ends.
 Span = tuple[bytes, int, int]
-#: The bytes that records are in, and where each begins and ends.
+#: Bytes that contain records, and the positions at which they begin and end.
 Run = tuple[bytes, list[int], list[int]]
 #: A record without its length: attributes, two deltas, two null lengths and the number of headers, one byte each.
 LEAST_BYTES: Final = 6
 _MOST_BYTES: Final = 2**31 - 1
-#: So many places are kept at a time: their lists take some hundred kB.
+#: The maximum number of records of a run: their positions take some hundred kB.
 _RUN_RECORDS: Final = 4096
 _FEW: Final = 8
 
 
 def record_spans(pieces: Iterable[bytes], count: int, first: int = 0, most_bytes: int = _MOST_BYTES) -> Iterator[Span]:
-    """The records from number *first* on of the *count* that *pieces* hold, of at most *most_bytes* bytes each.
+    """The records from number *first* on of the *count* records in *pieces*, each of at most *most_bytes* bytes.
 
-    :raises CorruptRecordError: where a length is impossible or too large, or if the records are not as many.
+    :raises CorruptRecordError: where a length is impossible or too large, or if *count* is not the number of records.
     """
     for data, starts, ends in record_runs(pieces, count, first, most_bytes):
         yield from zip(repeat(data), starts, ends)
 
 
 def record_runs(pieces: Iterable[bytes], count: int, first: int = 0, most_bytes: int = _MOST_BYTES) -> Iterator[Run]:
-    """The same records, some thousands at a time.
+    """The same records, in runs of some thousands.
 
-    :raises CorruptRecordError: like :func:`record_spans`, behind the records before.
+    :raises CorruptRecordError: like :func:`record_spans`, after the preceding records were returned.
     """
     if count < 0:
         raise CorruptRecordError(f"batch announces {count} records")
@@ -66,21 +66,21 @@ def record_runs(pieces: Iterable[bytes], count: int, first: int = 0, most_bytes:
 
 
 def _run(data: bytes, position: int, most: int, most_bytes: int) -> tuple[list[int], list[int]]:
-    """Where the records from *position* on begin and end, at most *most*, and as far as they are whole and possible."""
+    """The begins and ends of at most *most* records from *position* on, as far as they are complete and valid."""
     starts: list[int] = []
     ends: list[int] = []
     last = len(data) - LEAST_BYTES
     for _ in range(most):
         if position >= last:
             break
-        # Zig-zag: twice the length. The loop takes those of two bytes without a call.
+        # Zig-zag: twice the length. The loop reads lengths of up to two bytes without a call.
         double = data[position]
         if double < 0x80:
             start = position + 1
         elif (more := data[position + 1]) < 0x80:
             double, start = double & 0x7F | more << 7, position + 2
         elif ends:
-            # It may be damaged, which is raised behind the records before.
+            # The length may be invalid; that error is raised after the preceding records were returned.
             break
         else:
             size, start = _long_length(data, position)
@@ -94,7 +94,7 @@ def _run(data: bytes, position: int, most: int, most_bytes: int) -> tuple[list[i
 
 
 class _Joined:
-    """The pieces of a record that goes beyond one, which are put together when all are there."""
+    """The parts of a record that extends beyond one piece; they are joined once all of them are present."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -102,7 +102,7 @@ class _Joined:
         self._needed = 0
 
     def add(self, piece: bytes) -> bytes:
-        """All that is there, or nothing until it is enough."""
+        """All bytes that are present, or none until the record is complete."""
         if not self._parts:
             return piece
         self._parts.append(piece)
@@ -110,13 +110,13 @@ class _Joined:
         return b"".join(self._parts) if self._held >= self._needed else b""
 
     def keep(self, data: bytes, position: int, needed: int) -> None:
-        """Keep what is in *data* from *position* on, of a record of *needed* bytes."""
+        """Keep *data* from *position* on: the beginning of a record of *needed* bytes."""
         if data:
             self._parts = [data[position:]] if position < len(data) else []
             self._held, self._needed = len(data) - position, needed
 
     def check_end(self, index: int, count: int) -> None:
-        """:raises CorruptRecordError: if record number *index* is not whole, or not the last of *count*."""
+        """:raises CorruptRecordError: if record number *index* is incomplete, or not the last of *count*."""
         if self._parts:
             raise CorruptRecordError(f"record {index} of {self._needed} bytes does not fit into {self._held}")
         if index < count:
@@ -124,7 +124,7 @@ class _Joined:
 
 
 def _long_length(data: bytes, position: int) -> tuple[int, int]:
-    """The length at *position*, and where the record begins; if the length is cut off, it goes on behind the data."""
+    """The length at *position*, and the begin of the record; that is beyond *data* if the length is truncated."""
     left = len(data) - position
     if left < MAX_VARINT_BYTES and min(data[position:]) > 0x7F:
         return LEAST_BYTES, len(data) + 1
@@ -132,7 +132,7 @@ def _long_length(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _needed(data: bytes, position: int, index: int, most_bytes: int) -> int:
-    """The bytes of the record at *position*, with its length, which is not whole."""
+    """The size of the incomplete record at *position*, including its length."""
     size, start = _long_length(data, position)
     if size < LEAST_BYTES:
         raise CorruptRecordError(f"record {index} has an impossible length of {size} bytes")
@@ -142,8 +142,8 @@ def _needed(data: bytes, position: int, index: int, most_bytes: int) -> int:
 
 
 def _of_one_length(data: bytes, position: int, most: int) -> int:
-    """How many records, at most *most*, have the length of the one at *position*, which takes a byte, and follow one
-    another; none if they are few. Millions of small ones are passed over so."""
+    """The number of consecutive records, at most *most*, with the same length of one byte as the one at *position*; 0
+    if there are few. It serves to skip millions of small records."""
     length = data[position : position + 1]
     stride = 1 + (length[0] >> 1)
     if length[0] > 0x7F or length[0] & 1 or stride <= LEAST_BYTES:

@@ -1,12 +1,12 @@
 """The checks that a record batch of a produce request must pass before a broker stores it, with their error codes.
 
 Pure functions over bytes, which the broker's handlers call on their threads. The header is checked completely, and the
-checksum covers the whole batch. Compressed records are decompressed within a limit, piece by piece, and followed by
-their lengths; their offsets must be those from 0 on, as Kafka demands of them alone. Small uncompressed batches are
-followed as well. For a large one, only the number of records is compared with its size. What else a record contains
-(the length of its key, its headers) is not checked; its readers check it. In a compacted topic every record must have a
-key, so that all records are followed, up to their values. This module never decompresses more than the rules allow,
-whatever the compressed data claims, and never keeps decompressed data.
+checksum covers the whole batch. Compressed records are decompressed within a limit, piece by piece, and located by
+their lengths; their offset deltas must count from 0, which Kafka requires of compressed records only. In small
+uncompressed batches the records are located, too. For a large one, only the number of records is compared with its
+size. The rest of a record (the length of its key, its headers) is checked by its readers only. In a compacted topic
+every record must have a key, so all records are located and read up to their values. This module never decompresses
+more than the rules allow, whatever the compressed data claims, and never keeps decompressed data.
 
 Source: apache/kafka ``LogValidator`` and ``ProduceRequest.validateRecords``; KIP-110; apache/kafka pull request 23429.
 """
@@ -33,7 +33,7 @@ _FIRST_WITH_ZSTD: Final = 7
 #: The limit up to which the records of an uncompressed batch are counted: counting so few costs less than a request,
 #: and counting the tens of thousands that fit into a batch would cost more.
 _WALKED_UNCOMPRESSED_RECORDS: Final = 128
-#: The most records of a batch that are named in an answer, which would grow to many times the size of the batch.
+#: The maximum number of records named in a response, which could grow to many times the size of the batch.
 _MOST_NAMED: Final = 10_000
 
 
@@ -141,8 +141,8 @@ def _check_times(timestamps: Iterable[int], rules: BatchRules, wall_ms: int) -> 
 
 
 def _check_records(header: BatchHeader, packed: memoryview, rules: BatchRules, wall_ms: int) -> None:
-    """:raises CorruptRecordError: if the records cannot be decompressed within the limit, or are not as many as
-    announced, or have other offsets."""
+    """:raises CorruptRecordError: if the records cannot be decompressed within the limit, or their number or offsets
+    differ from those announced."""
     codec, count = header.compression, header.record_count
     is_packed = codec is not CompressionType.NONE
     if not is_packed and not rules.needs_key and count > _WALKED_UNCOMPRESSED_RECORDS:
@@ -166,13 +166,13 @@ def _check_records(header: BatchHeader, packed: memoryview, rules: BatchRules, w
 
 
 def _check_deltas(data: bytes, starts: list[int], first: int | None) -> tuple[int, int]:
-    """The least and the largest delta of a timestamp of the records that begin at *starts*, or 0. Their offsets must be
-    the numbers from *first* on, if it is given.
+    """The minimum and maximum of 0 and the timestamp deltas of the records that begin at *starts*. Their offset deltas
+    must count from *first*, if it is given.
 
     Each delta is read as twice its value (zig-zag). A batch may have a million records, so that timestamps of one or
     two bytes and offsets of up to three, which are nearly all, are read without a call.
 
-    :raises CorruptRecordError: if an offset is another one, or a delta has more bytes than its type allows.
+    :raises CorruptRecordError: if an offset delta differs, or a delta has more bytes than its type allows.
     """
     low = high = 0
     for number, start in enumerate(starts, first or 0):

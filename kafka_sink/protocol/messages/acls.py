@@ -1,5 +1,5 @@
-"""ACLs: created, described and deleted (KIP-11, KIP-140, KIP-290); and ACLs and filters of the project's own as these
-messages carry them. A code that this version does not know becomes UNKNOWN.
+"""ACLs: their creation, description and deletion (KIP-11, KIP-140, KIP-290); and the conversion between these messages
+and this project's ACLs and filters. A code that this version does not know becomes UNKNOWN.
 
 Source: apache/kafka ``CreateAclsRequest``, ``DescribeAclsRequest``, ``DeleteAclsRequest``.
 """
@@ -64,7 +64,7 @@ class AclFilter(s.Struct):
 
 
 class DescribeAclsRequest(AclFilter, s.RequestBody["DescribeAclsResponse"], versions="1-3", flexible="2+"):
-    """DescribeAcls (key 29): the ACLs that match a filter (KIP-140, KIP-290). The ACLs that match it are asked for."""
+    """DescribeAcls (key 29): the ACLs that match a filter (KIP-140, KIP-290)."""
 
 
 class AclDescription(s.Struct):
@@ -154,7 +154,7 @@ def binding_of(
 
 
 def filter_message(kind: type[_Filter], wanted: AclBindingFilter) -> _Filter:
-    """The message of *kind* that selects what *wanted* does."""
+    """The message of *kind* that selects the same ACLs as *wanted*."""
     return kind(*_FIELDS(wanted))
 
 

@@ -1,4 +1,4 @@
-"""The cluster as operators look at it: nodes, quorum, partitions and features."""
+"""Requests of operators about the cluster: nodes, quorum, partitions and features."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 
 class DescribeClusterRequest(s.RequestBody["DescribeClusterResponse"], versions="0-2", flexible="0+"):
-    """DescribeCluster (key 60): the brokers and the id of the cluster (KIP-700). *endpoint_type* 1 asks for brokers, 2
-    for controllers."""
+    """DescribeCluster (key 60): the brokers and the id of the cluster (KIP-700). *endpoint_type* 1 selects brokers, 2
+    controllers."""
 
     include_cluster_authorized_operations: bool = s.field(s.BOOL, "0+")
     endpoint_type: int = s.field(s.INT8, "1+", default=1)
@@ -18,7 +18,7 @@ class DescribeClusterRequest(s.RequestBody["DescribeClusterResponse"], versions=
 
 
 class DescribeClusterBroker(s.Struct):
-    """A broker and its address on the listener that was asked."""
+    """A broker and its address on the listener that received the request."""
 
     broker_id: int = s.field(s.INT32, "0+")
     host: str = s.field(s.STRING, "0+")
@@ -102,20 +102,20 @@ class DescribeQuorumResponse(s.Struct, versions="0-2", flexible="0+"):
 
 
 class TopicRequest(s.Struct):
-    """DescribeTopicPartitions (key 75): topics and their partitions, some at a time (KIP-966). One topic."""
+    """A topic of DescribeTopicPartitions (key 75), which returns topics and their partitions in pages (KIP-966)."""
 
     name: str = s.field(s.STRING, "0+")
 
 
 class Cursor(s.Struct):
-    """The first partition of an answer."""
+    """The first partition of a page."""
 
     topic_name: str = s.field(s.STRING, "0+")
     partition_index: int = s.field(s.INT32, "0+")
 
 
 class DescribeTopicPartitionsRequest(s.RequestBody["DescribeTopicPartitionsResponse"], versions="0", flexible="0+"):
-    """No *topics* asks for all; *cursor* is where the answer before ended."""
+    """Empty *topics* select all; *cursor* is the *next_cursor* of the previous response."""
 
     topics: list[TopicRequest] = s.field(s.Array(TopicRequest), "0+")
     response_partition_limit: int = s.field(s.INT32, "0+", default=2000)
@@ -137,7 +137,7 @@ class DescribeTopicPartitionsResponsePartition(s.Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(s.Struct):
-    """A topic, or what is wrong with it."""
+    """A topic, or its error."""
 
     error_code: int = s.field(s.INT16, "0+")
     name: str | None = s.field(s.STRING, "0+", nullable="0+")
@@ -150,7 +150,7 @@ class DescribeTopicPartitionsResponseTopic(s.Struct):
 
 
 class DescribeTopicPartitionsResponse(s.Struct, versions="0", flexible="0+"):
-    """*next_cursor* is where the next answer goes on, null at the end."""
+    """*next_cursor* is the start of the next page, null at the end."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+", ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = s.field(s.Array(DescribeTopicPartitionsResponseTopic), "0+")

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers, altered and described."""
+"""Settings of topics and brokers: their alteration and description."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class AlterableConfig(s.Struct):
 
 
 class AlterConfigsResource(s.Struct):
-    """A topic or broker and all the settings it is to have."""
+    """A topic or broker and all its new settings."""
 
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
@@ -21,7 +21,7 @@ class AlterConfigsResource(s.Struct):
 
 
 class AlterConfigsRequest(s.RequestBody["AlterConfigsResponse"], versions="0-2", flexible="2+"):
-    """AlterConfigs (key 33): every setting of a topic or broker at once; what is not named goes back to its default."""
+    """AlterConfigs (key 33): replace all settings of a topic or broker; a setting that is not named is reset."""
 
     resources: list[AlterConfigsResource] = s.field(s.Array(AlterConfigsResource), "0+")
     validate_only: bool = s.field(s.BOOL, "0+")
@@ -37,7 +37,7 @@ class AlterConfigsResponse(s.Throttled, versions="0-2", flexible="2+"):
 
 
 class IncrementalAlterableConfig(s.Struct):
-    """A change: *config_operation* 0 sets, 1 deletes, 2 appends to a list, 3 takes from a list."""
+    """A change: *config_operation* 0 sets, 1 deletes, 2 appends to a list, 3 subtracts from a list."""
 
     name: str = s.field(s.STRING, "0+")
     config_operation: int = s.field(s.INT8, "0+")
@@ -64,7 +64,7 @@ class IncrementalAlterConfigsResponse(s.Throttled, versions="0-1", flexible="1+"
 
 
 class DescribeConfigsResource(s.Struct):
-    """A topic (type 2) or broker (type 4); null *configuration_keys* ask for all settings."""
+    """A topic (type 2) or broker (type 4); null *configuration_keys* select all settings."""
 
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
@@ -72,8 +72,8 @@ class DescribeConfigsResource(s.Struct):
 
 
 class DescribeConfigsRequest(s.RequestBody["DescribeConfigsResponse"], versions="1-4", flexible="4+"):
-    """DescribeConfigs (key 32): settings of topics and brokers, and where they come from (KIP-226). *include_synonyms*
-    asks for every level at which a setting has a value."""
+    """DescribeConfigs (key 32): settings of topics and brokers, and their sources (KIP-226). *include_synonyms* adds
+    the value of a setting at every level."""
 
     resources: list[DescribeConfigsResource] = s.field(s.Array(DescribeConfigsResource), "0+")
     include_synonyms: bool = s.field(s.BOOL, "1+", default=False)
@@ -110,8 +110,8 @@ class DescribeConfigsResponse(s.Throttled, versions="1-4", flexible="4+"):
 
 
 class ListConfigResourcesRequest(s.RequestBody["ListConfigResourcesResponse"], versions="0-1", flexible="0+"):
-    """ListConfigResources (key 74): what has settings (KIP-1142). No *resource_types* asks for all kinds; version 0
-    asks for those of client metrics."""
+    """ListConfigResources (key 74): the resources that have settings (KIP-1142). Empty *resource_types* select all
+    types; version 0 selects client metrics."""
 
     resource_types: list[int] = s.field(s.Array(s.INT8), "1+")
 

@@ -1,4 +1,4 @@
-"""What opens a connection: ApiVersions (key 18), which versions of which APIs a broker has, and its features (KIP-511,
+"""The first requests of a connection: ApiVersions (key 18), the versions of a broker's APIs and its features (KIP-511,
 KIP-584); and authentication with SASL (KIP-43, KIP-152).
 """
 
@@ -11,7 +11,7 @@ _FLEXIBLE = "3+"
 
 
 class ApiVersionsRequest(s.RequestBody["ApiVersionsResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
-    """Asks a broker what it can do; the names tell it who asks."""
+    """Requests the APIs and features of a broker; name and version identify the client's software."""
 
     client_software_name: str = s.field(s.STRING, "3+", ignorable=True)
     client_software_version: str = s.field(s.STRING, "3+", ignorable=True)
@@ -24,7 +24,7 @@ class ApiVersion(s.Struct):
 
 
 class SupportedFeatureKey(s.Struct):
-    """A feature the broker has, with the levels it can run at."""
+    """A feature that the broker supports, and the range of its levels."""
 
     name: str = s.field(s.STRING, "3+")
     min_version: int = s.field(s.INT16, "3+")
@@ -32,7 +32,7 @@ class SupportedFeatureKey(s.Struct):
 
 
 class FinalizedFeatureKey(s.Struct):
-    """A feature the whole cluster has agreed on."""
+    """A finalized feature of the cluster, and the range of its levels."""
 
     name: str = s.field(s.STRING, "3+")
     max_version_level: int = s.field(s.INT16, "3+")
@@ -40,7 +40,7 @@ class FinalizedFeatureKey(s.Struct):
 
 
 class ApiVersionsResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
-    """*finalized_features_epoch* −1 says that finalized features are not known."""
+    """*finalized_features_epoch* −1 means that finalized features are not known."""
 
     error_code: int = s.field(s.INT16, "0+")
     api_keys: list[ApiVersion] = s.field(s.Array(ApiVersion), "0+")
@@ -56,7 +56,7 @@ class SaslHandshakeRequest(s.RequestBody["SaslHandshakeResponse"], versions="0-1
 
     After version 0 bare SASL tokens follow, after version 1 SaslAuthenticate requests (KIP-152).
 
-    The mechanism the client would like.
+    *mechanism* is the one that the client selects.
     """
 
     mechanism: str = s.field(s.STRING, "0+")
@@ -74,7 +74,7 @@ class SaslAuthenticateRequest(s.RequestBody["SaslAuthenticateResponse"], version
 
 
 class SaslAuthenticateResponse(s.Outcome, versions="0-2", flexible="2+"):
-    """The server's token; *session_lifetime_ms* is when to authenticate again, 0 never (KIP-368)."""
+    """The server's token; reauthentication is due within *session_lifetime_ms*, 0 = never (KIP-368)."""
 
     auth_bytes: bytes = s.field(s.BYTES, "0+")
     session_lifetime_ms: int = s.field(s.INT64, "1+", default=0, ignorable=True)

@@ -1,6 +1,6 @@
-"""Fetch (key 1): record batches from partitions. From version 13 topics travel as ids (KIP-516).
+"""Fetch (key 1): record batches from partitions. From version 13 on, topics are identified by id (KIP-516).
 
-Versions 7 and up may run in sessions that name only what changed (KIP-227); session epoch −1 asks for none.
+From version 7 on, a fetch session transfers only changes of the partitions (KIP-227); session epoch −1 = no session.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _FLEXIBLE = "12+"
 
 
 class ReplicaState(s.Struct):
-    """Which broker fetches; −1 = a consumer."""
+    """The broker that fetches; −1 = a consumer."""
 
     replica_id: int = s.field(s.INT32, "15+", default=-1)
     replica_epoch: int = s.field(s.INT64, "15+", default=-1)
 
 
 class FetchPartition(s.Struct):
-    """Where to start reading a partition and how much of it to send at most."""
+    """The offset at which to start reading a partition, and the maximum number of bytes to return."""
 
     partition: int = s.field(s.INT32, "0+")
     current_leader_epoch: int = s.field(s.INT32, "9+", default=-1, ignorable=True)
@@ -51,7 +51,7 @@ class ForgottenTopic(s.Struct):
 
 
 class FetchRequest(s.RequestBody["FetchResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
-    """Waits up to *max_wait_ms* for *min_bytes*; *isolation_level* 0 reads everything, 1 only what is committed."""
+    """Waits up to *max_wait_ms* for *min_bytes*; *isolation_level* 0 = read uncommitted, 1 = read committed."""
 
     cluster_id: str | None = s.field(s.STRING, "12+", nullable="12+", tag=0, default=None, ignorable=True)
     replica_id: int = s.field(s.INT32, "0-14", default=-1)
@@ -68,28 +68,28 @@ class FetchRequest(s.RequestBody["FetchResponse"], versions=_VERSIONS, flexible=
 
 
 class EpochEndOffset(s.Struct):
-    """Where the fetcher's log parts from the leader's; −1 = it does not."""
+    """The epoch and offset at which the fetcher's log diverges from the leader's; −1 = it does not."""
 
     epoch: int = s.field(s.INT32, "12+", default=-1)
     end_offset: int = s.field(s.INT64, "12+", default=-1)
 
 
 class SnapshotId(s.Struct):
-    """The snapshot a lagging replica has to load; −1 = none."""
+    """The snapshot that a lagging replica must fetch; −1 = none."""
 
     end_offset: int = s.field(s.INT64, "0+", default=-1)
     epoch: int = s.field(s.INT32, "0+", default=-1)
 
 
 class AbortedTransaction(s.Struct):
-    """From *first_offset* on, records of *producer_id* are not to be shown, up to its abort marker."""
+    """A consumer skips the records of *producer_id* from *first_offset* up to its abort marker."""
 
     producer_id: int = s.field(s.INT64, "4+")
     first_offset: int = s.field(s.INT64, "4+")
 
 
 class PartitionData(s.Struct):
-    """The batches of one partition; the last one may be cut off in the middle."""
+    """The batches of one partition; the last one may be truncated."""
 
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
@@ -115,7 +115,7 @@ class FetchableTopicResponse(s.Struct):
 
 
 class FetchResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
-    """The records that were read; *session_id* 0 = no session was made."""
+    """The records that were read; *session_id* 0 = no session was created."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "7+", ignorable=True)

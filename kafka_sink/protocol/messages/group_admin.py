@@ -1,4 +1,4 @@
-"""Groups as operators look at them and delete them."""
+"""Requests of operators that list, describe and delete groups."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class ListGroupsResponse(s.Struct, versions="0-5", flexible="3+"):
 
 
 class DescribeGroupsRequest(s.RequestBody["DescribeGroupsResponse"], versions="0-6", flexible="5+"):
-    """DescribeGroups (key 15): the members of groups and what they were assigned. Groups that the broker asked
-    coordinates."""
+    """DescribeGroups (key 15): the members and assignments of groups, which the receiving broker must
+    coordinate."""
 
     groups: list[str] = s.field(s.Array(s.STRING), "0+")
     include_authorized_operations: bool = s.field(s.BOOL, "3+")
 
 
 class DescribedGroupMember(s.Struct):
-    """A member; metadata is that of the chosen protocol, and both byte strings are the clients' own."""
+    """A member; the metadata is that of the selected protocol. Clients define the content of both byte strings."""
 
     member_id: str = s.field(s.STRING, "0+")
     group_instance_id: str | None = s.field(s.STRING, "4+", default=None, nullable="4+", ignorable=True)
@@ -48,7 +48,7 @@ class DescribedGroupMember(s.Struct):
 
 
 class DescribedGroup(s.Struct):
-    """A group; an unknown one is said to be Dead, up to version 5 without an error."""
+    """A group; the state of an unknown one is Dead, up to version 5 without an error."""
 
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "6+", default=None, nullable="6+")
@@ -83,7 +83,7 @@ class Assignment(s.Struct):
 
 
 class Member(s.Struct):
-    """A member, what it has and what it is to have; *member_type* is 1, and 0 for one of the classic protocol."""
+    """A member, its assignment and target assignment; *member_type* 1 = consumer protocol, 0 = classic protocol."""
 
     member_id: str = s.field(s.STRING, "0+")
     instance_id: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
@@ -99,7 +99,7 @@ class Member(s.Struct):
 
 
 class DescribedConsumerGroup(s.Struct):
-    """A group, or why it is not described."""
+    """A group, or the error of its description."""
 
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
@@ -117,8 +117,8 @@ class ConsumerGroupDescribeResponse(s.Throttled, versions="0-1", flexible="0+"):
 
 
 class DeleteGroupsRequest(s.RequestBody["DeleteGroupsResponse"], versions="0-2", flexible="2+"):
-    """DeleteGroups (key 42): groups that nobody is in any more, and their offsets (KIP-229). Groups that the broker
-    asked coordinates."""
+    """DeleteGroups (key 42): delete groups without members, and their offsets (KIP-229). The receiving broker must
+    coordinate them."""
 
     groups_names: list[str] = s.field(s.Array(s.STRING), "0+")
 

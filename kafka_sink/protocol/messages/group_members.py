@@ -1,4 +1,4 @@
-"""Requests of members of groups: of classic ones, and of those of the consumer protocol (KIP-848, KIP-1082)."""
+"""Requests of members of groups: of the classic protocol, and of the consumer protocol (KIP-848, KIP-1082)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from kafka_sink.protocol import schema as s
 
 
 class JoinGroupRequestProtocol(s.Struct):
-    """A way to share the partitions out, and what the member says to it, in bytes of its own."""
+    """An assignment strategy that the member supports, and the member's metadata for it."""
 
     name: str = s.field(s.STRING, "0+")
     metadata: bytes = s.field(s.BYTES, "0+")
 
 
 class JoinGroupRequest(s.RequestBody["JoinGroupResponse"], versions="0-9", flexible="6+"):
-    """JoinGroup (key 11): become or stay a member of a group; the answer comes when all others have joined too.
+    """JoinGroup (key 11): join a group, or rejoin it; the response is sent when all members have joined.
 
-    From version 4 on a member without an id is given one and asks again with it (KIP-394); 5 has static members
-    (KIP-345).
+    From version 4 on a member without an id receives one and joins again with it (KIP-394); version 5 has static
+    members (KIP-345).
 
-    Times in ms; version 0 has no *rebalance_timeout_ms*, there the session time-out stands for it.
+    Times in ms; version 0 has no *rebalance_timeout_ms*, and the session time-out applies instead.
     """
 
     group_id: str = s.field(s.STRING, "0+")
@@ -34,7 +34,7 @@ class JoinGroupRequest(s.RequestBody["JoinGroupResponse"], versions="0-9", flexi
 
 
 class JoinGroupResponseMember(s.Struct):
-    """A member as the leader is told of it."""
+    """A member and its metadata, for the leader."""
 
     member_id: str = s.field(s.STRING, "0+")
     group_instance_id: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
@@ -42,7 +42,7 @@ class JoinGroupResponseMember(s.Struct):
 
 
 class JoinGroupResponse(s.Struct, versions="0-9", flexible="6+"):
-    """The new generation; only the leader is told the members."""
+    """The new generation; only the leader receives the members."""
 
     throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
@@ -56,15 +56,15 @@ class JoinGroupResponse(s.Struct, versions="0-9", flexible="6+"):
 
 
 class SyncGroupRequestAssignment(s.Struct):
-    """One member's part, in bytes that only clients understand."""
+    """The assignment of one member, whose encoding clients define."""
 
     member_id: str = s.field(s.STRING, "0+")
     assignment: bytes = s.field(s.BYTES, "0+")
 
 
 class SyncGroupRequest(s.RequestBody["SyncGroupResponse"], versions="0-5", flexible="4+"):
-    """SyncGroup (key 14): the leader hands in who reads what, and every member is told its part. *assignments* are the
-    leader's; those of other members are empty."""
+    """SyncGroup (key 14): the leader sends the assignments of all members, and every member receives its own. Other
+    members send empty *assignments*."""
 
     group_id: str = s.field(s.STRING, "0+")
     generation_id: int = s.field(s.INT32, "0+")
@@ -84,7 +84,7 @@ class SyncGroupResponse(s.Struct, versions="0-5", flexible="4+"):
 
 
 class HeartbeatRequest(s.RequestBody["HeartbeatResponse"], versions="0-4", flexible="4+"):
-    """Heartbeat (key 12): a member of a group is still there. The member, and the generation it believes in."""
+    """Heartbeat (key 12): keeps a member of a group alive. The member, and the generation that it knows."""
 
     group_id: str = s.field(s.STRING, "0+")
     generation_id: int = s.field(s.INT32, "0+")
@@ -93,7 +93,7 @@ class HeartbeatRequest(s.RequestBody["HeartbeatResponse"], versions="0-4", flexi
 
 
 class HeartbeatResponse(s.Struct, versions="0-4", flexible="4+"):
-    """REBALANCE_IN_PROGRESS is the way a member learns that it has to join again."""
+    """After REBALANCE_IN_PROGRESS the member has to join again."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
@@ -108,7 +108,7 @@ class MemberIdentity(s.Struct):
 
 
 class LeaveGroupRequest(s.RequestBody["LeaveGroupResponse"], versions="0-5", flexible="4+"):
-    """LeaveGroup (key 13): go out of a group, from version 3 on several members at once (KIP-345). *member_id* up to
+    """LeaveGroup (key 13): leave a group, from version 3 on several members at once (KIP-345). *member_id* up to
     version 2, *members* from version 3 on."""
 
     group_id: str = s.field(s.STRING, "0+")
@@ -142,9 +142,9 @@ class TopicPartitions(s.Struct):
 class ConsumerGroupHeartbeatRequest(
     s.RequestBody["ConsumerGroupHeartbeatResponse"], versions=_VERSIONS, flexible=_FLEXIBLE
 ):
-    """What a member says of itself; null, and a rebalance time-out of −1, stand for "as in the last heartbeat".
+    """The state of a member; null, and a rebalance time-out of −1, mean "unchanged since the last heartbeat".
 
-    *member_epoch* is 0 to join, −1 to leave, −2 for a static member that comes back.
+    *member_epoch* is 0 to join, −1 to leave, −2 if a static member leaves and will rejoin.
     """
 
     group_id: str = s.field(s.STRING, "0+")
@@ -162,7 +162,7 @@ class ConsumerGroupHeartbeatRequest(
 
 
 class Assignment(s.Struct):
-    """All partitions that the member may use from now on."""
+    """All partitions that are assigned to the member."""
 
     topic_partitions: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
 

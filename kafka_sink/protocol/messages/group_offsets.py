@@ -8,7 +8,7 @@ from kafka_sink.protocol import schema as s
 
 
 class OffsetCommitRequestPartition(s.Struct):
-    """The next offset to read in one partition, and what the group wants to remember with it."""
+    """The next offset to read in one partition, and the group's metadata for it."""
 
     partition_index: int = s.field(s.INT32, "0+")
     committed_offset: int = s.field(s.INT64, "0+")
@@ -23,8 +23,8 @@ class OffsetCommitRequestTopic(s.Struct):
 
 
 class OffsetCommitRequest(s.RequestBody["OffsetCommitResponse"], versions="2-10", flexible="8+"):
-    """OffsetCommit (key 8): how far a group has read. Versions 10 and up name topics by id. Generation −1 with an empty
-    member id commits without being a member."""
+    """OffsetCommit (key 8): commit the offsets of a group. From version 10 on, topics are identified by id. Generation
+    −1 with an empty member id commits without being a member."""
 
     group_id: str = s.field(s.STRING, "0+")
     generation_id_or_member_epoch: int = s.field(s.INT32, "1+", default=-1, ignorable=True)
@@ -72,10 +72,10 @@ class TxnOffsetCommitRequestTopic(s.Struct):
 class TxnOffsetCommitRequest(s.RequestBody["TxnOffsetCommitResponse"], versions="0-5", flexible="3+"):
     """TxnOffsetCommit (key 28): offsets of a group that take effect when the transaction is committed.
 
-    Version 5 adds the group to the transaction by itself (transaction version 2, KIP-890); before it AddOffsetsToTxn
-    does.
+    Version 5 adds the group to the transaction implicitly (transaction version 2, KIP-890); earlier versions require
+    AddOffsetsToTxn.
 
-    Generation −1 with an empty member id: the group's coordinator does not hold the offsets in against a member.
+    With generation −1 and an empty member id, the coordinator of the group does not check the membership.
     """
 
     transactional_id: str = s.field(s.STRING, "0+")
@@ -101,7 +101,7 @@ class OffsetFetchRequestTopic(s.Struct):
 
 
 class OffsetFetchRequestGroup(s.Struct):
-    """A group and what is asked of it; null *topics* ask for all."""
+    """A group and the requested topics; null *topics* select all."""
 
     group_id: str = s.field(s.STRING, "8+")
     member_id: str | None = s.field(s.STRING, "9+", default=None, nullable="9+", ignorable=True)
@@ -110,8 +110,8 @@ class OffsetFetchRequestGroup(s.Struct):
 
 
 class OffsetFetchRequest(s.RequestBody["OffsetFetchResponse"], versions="1-10", flexible="6+"):
-    """OffsetFetch (key 9): how far groups have read. Version 8 asks for several groups, 10 and up name topics by id.
-    *require_stable* refuses partitions with offsets of an open transaction (KIP-447)."""
+    """OffsetFetch (key 9): the committed offsets of one group, from version 8 on of several; from version 10 on, topics
+    are identified by id. *require_stable* refuses partitions with offsets of an open transaction (KIP-447)."""
 
     group_id: str = s.field(s.STRING, "0-7")
     topics: list[OffsetFetchRequestTopic] | None = s.field(s.Array(OffsetFetchRequestTopic), "0-7", nullable="2-7")
@@ -120,7 +120,7 @@ class OffsetFetchRequest(s.RequestBody["OffsetFetchResponse"], versions="1-10", 
 
 
 class OffsetFetchResponsePartition(s.Struct):
-    """The next offset to read in one partition, −1 when none was committed."""
+    """The next offset to read in one partition, −1 if none was committed."""
 
     partition_index: int = s.field(s.INT32, "0+")
     committed_offset: int = s.field(s.INT64, "0+")
@@ -162,7 +162,7 @@ class OffsetDeleteRequestTopic(s.Struct):
 
 
 class OffsetDeleteRequest(s.RequestBody["OffsetDeleteResponse"], versions="0", flexible="none"):
-    """OffsetDelete (key 47): forget offsets of topics that a group does not read any more (KIP-496)."""
+    """OffsetDelete (key 47): delete offsets of topics that a group no longer subscribes to (KIP-496)."""
 
     group_id: str = s.field(s.STRING, "0+")
     topics: list[OffsetDeleteRequestTopic] = s.field(s.Array(OffsetDeleteRequestTopic), "0+")

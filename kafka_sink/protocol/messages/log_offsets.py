@@ -1,16 +1,16 @@
-"""Offsets of logs: found by time or leader epoch, and the start moved by deleting records."""
+"""Offsets of logs: their lookup by time or leader epoch, and the deletion of records before an offset."""
 
 from __future__ import annotations
 
 from kafka_sink.protocol import schema as s
 
-#: Timestamps that ask for the start of the log or for its end instead of a point in time.
+#: Timestamps that select the start of the log or its end instead of a point in time.
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
 
 class ListOffsetsPartition(s.Struct):
-    """Asks for the first record at or after *timestamp* (ms), or for one of the special points."""
+    """Selects the first record at or after *timestamp* (ms), or one of the special offsets."""
 
     partition_index: int = s.field(s.INT32, "0+")
     current_leader_epoch: int = s.field(s.INT32, "4+", default=-1, ignorable=True)
@@ -24,7 +24,7 @@ class ListOffsetsTopic(s.Struct):
 
 class ListOffsetsRequest(s.RequestBody["ListOffsetsResponse"], versions="1-11", flexible="6+"):
     """ListOffsets (key 2): the offset of a partition's start, its end, or of a point in time. *replica_id* −1 = a
-    consumer; *isolation_level* 1 puts the end before open transactions."""
+    consumer; with *isolation_level* 1 the end is the last stable offset."""
 
     replica_id: int = s.field(s.INT32, "0+")
     isolation_level: int = s.field(s.INT8, "2+")
@@ -33,7 +33,7 @@ class ListOffsetsRequest(s.RequestBody["ListOffsetsResponse"], versions="1-11", 
 
 
 class ListOffsetsPartitionResponse(s.Struct):
-    """*offset* and *timestamp* are −1 when nothing was found."""
+    """*offset* and *timestamp* are −1 if nothing was found."""
 
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
@@ -53,7 +53,7 @@ class ListOffsetsResponse(s.Struct, versions="1-11", flexible="6+"):
 
 
 class OffsetForLeaderPartition(s.Struct):
-    """*current_leader_epoch* is the one the client knows, −1 when it does not say."""
+    """*current_leader_epoch* is the one that the client knows, −1 = unknown."""
 
     partition: int = s.field(s.INT32, "0+")
     current_leader_epoch: int = s.field(s.INT32, "2+", default=-1, ignorable=True)
@@ -66,7 +66,7 @@ class OffsetForLeaderTopic(s.Struct):
 
 
 class OffsetForLeaderEpochRequest(s.RequestBody["OffsetForLeaderEpochResponse"], versions="2-4", flexible="4+"):
-    """OffsetForLeaderEpoch (key 23): where the records of a leader epoch end (KIP-101, KIP-320). *replica_id* −1 is a
+    """OffsetForLeaderEpoch (key 23): the end offsets of leader epochs (KIP-101, KIP-320). *replica_id* −1 is a
     consumer, −2 a debugger."""
 
     replica_id: int = s.field(s.INT32, "3+", default=-2, ignorable=True)
@@ -74,7 +74,7 @@ class OffsetForLeaderEpochRequest(s.RequestBody["OffsetForLeaderEpochResponse"],
 
 
 class EpochEndOffset(s.Struct):
-    """The largest epoch up to the one asked for, and the offset after its last record; −1 if there is none."""
+    """The largest epoch up to the requested one, and the offset after its last record; −1 if there is none."""
 
     error_code: int = s.field(s.INT16, "0+")
     partition: int = s.field(s.INT32, "0+")
@@ -93,7 +93,7 @@ class OffsetForLeaderEpochResponse(s.Struct, versions="2-4", flexible="4+"):
 
 
 class DeleteRecordsPartition(s.Struct):
-    """Records before *offset* go; −1 stands for the high watermark."""
+    """Records before *offset* are deleted; −1 = the high watermark."""
 
     partition_index: int = s.field(s.INT32, "0+")
     offset: int = s.field(s.INT64, "0+")
@@ -105,15 +105,15 @@ class DeleteRecordsTopic(s.Struct):
 
 
 class DeleteRecordsRequest(s.RequestBody["DeleteRecordsResponse"], versions="0-2", flexible="2+"):
-    """DeleteRecords (key 21): move the begin of partitions forward (KIP-107). *timeout_ms* is how long the broker may
-    wait for its replicas."""
+    """DeleteRecords (key 21): advance the start offset of partitions (KIP-107). The broker waits up to *timeout_ms* for
+    its replicas."""
 
     topics: list[DeleteRecordsTopic] = s.field(s.Array(DeleteRecordsTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+")
 
 
 class DeleteRecordsPartitionResult(s.Struct):
-    """The first offset that is left, or −1 and why not."""
+    """The new start offset of the partition, or −1 and the error."""
 
     partition_index: int = s.field(s.INT32, "0+")
     low_watermark: int = s.field(s.INT64, "0+")

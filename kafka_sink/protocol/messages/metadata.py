@@ -1,6 +1,6 @@
-"""Metadata (key 3): brokers, topics and who leads each partition; version 12 asks by topic id too. Answers of Produce
-and Fetch name a new leader (KIP-951). FindCoordinator (key
-10): which broker coordinates a group or a transactional id; several at once from version 4.
+"""Metadata (key 3): brokers, topics and the leaders of partitions; from version 12 on, topics by id, too. The new
+leader in responses of Produce and Fetch (KIP-951). FindCoordinator (key 10): the coordinator of a group or a
+transactional id, from version 4 on of several.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kafka_sink.protocol import schema as s
 _VERSIONS = "0-13"
 _FLEXIBLE = "9+"
 
-#: Stands for "authorized operations were not asked for".
+#: Means "authorized operations were not requested".
 NO_AUTHORIZED_OPERATIONS = -(2**31)
 #: The first version that has authorized operations (KIP-430).
 FIRST_WITH_OPERATIONS = 8
@@ -26,7 +26,7 @@ class MetadataRequestTopic(s.Struct):
 
 
 class MetadataRequest(s.RequestBody["MetadataResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
-    """*topics* null asks for all topics, empty for none; version 0 has no null and its empty list means all."""
+    """*topics* null selects all topics, empty none; version 0 has no null and its empty list means all."""
 
     topics: list[MetadataRequestTopic] | None = s.field(s.Array(MetadataRequestTopic), "0+", nullable="1+")
     allow_auto_topic_creation: bool = s.field(s.BOOL, "4+", default=True)
@@ -35,7 +35,7 @@ class MetadataRequest(s.RequestBody["MetadataResponse"], versions=_VERSIONS, fle
 
 
 class MetadataResponseBroker(s.Struct):
-    """A broker and its address on the listener that was asked."""
+    """A broker and its address on the listener that received the request."""
 
     node_id: int = s.field(s.INT32, "0+")
     host: str = s.field(s.STRING, "0+")
@@ -44,7 +44,7 @@ class MetadataResponseBroker(s.Struct):
 
 
 class MetadataResponsePartition(s.Struct):
-    """A partition; *leader_id* −1 when it has no leader."""
+    """A partition; *leader_id* −1 if it has no leader."""
 
     error_code: int = s.field(s.INT16, "0+")
     partition_index: int = s.field(s.INT32, "0+")
@@ -56,7 +56,7 @@ class MetadataResponsePartition(s.Struct):
 
 
 class MetadataResponseTopic(s.Struct):
-    """A topic, or why there is none; *name* is null for an id no topic has."""
+    """A topic, or its error; *name* is null for an unknown id."""
 
     error_code: int = s.field(s.INT16, "0+")
     name: str | None = s.field(s.STRING, "0+", nullable="12+")
@@ -77,14 +77,14 @@ class MetadataResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
 
 
 class LeaderIdAndEpoch(s.Struct):
-    """The current leader of a partition, in an answer about its records; −1 = not known."""
+    """The current leader of a partition, in a response of Produce or Fetch; −1 = not known."""
 
     leader_id: int = s.field(s.INT32, "0+", default=-1)
     leader_epoch: int = s.field(s.INT32, "0+", default=-1)
 
 
 class NodeEndpoint(s.Struct):
-    """Address of a broker named as current leader."""
+    """The address of a broker that is a current leader."""
 
     node_id: int = s.field(s.INT32, "0+")
     host: str = s.field(s.STRING, "0+")
@@ -95,7 +95,7 @@ class NodeEndpoint(s.Struct):
 _FIND_VERSIONS = "0-6"
 _FIND_FLEXIBLE = "3+"
 
-#: What a coordinator key names.
+#: The types of a coordinator key.
 GROUP = 0
 TRANSACTION = 1
 
@@ -103,7 +103,7 @@ TRANSACTION = 1
 class FindCoordinatorRequest(
     s.RequestBody["FindCoordinatorResponse"], versions=_FIND_VERSIONS, flexible=_FIND_FLEXIBLE
 ):
-    """*key* up to version 3, *coordinator_keys* from version 4 on; *key_type* says what they name."""
+    """*key* up to version 3, *coordinator_keys* from version 4 on; *key_type* is their type."""
 
     key: str = s.field(s.STRING, "0-3")
     key_type: int = s.field(s.INT8, "1+")

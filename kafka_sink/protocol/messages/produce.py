@@ -1,6 +1,6 @@
-"""Produce (key 0): record batches for partitions. From version 13 topics travel as ids (KIP-516).
+"""Produce (key 0): record batches for partitions. From version 13 on, topics are identified by id (KIP-516).
 
-acks=0 has no response at all. Versions 10 and up tell the new leader with NOT_LEADER_OR_FOLLOWER (KIP-951).
+With acks=0 there is no response. From version 10 on, NOT_LEADER_OR_FOLLOWER includes the new leader (KIP-951).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TopicProduceData(s.Struct):
 
 
 class ProduceRequest(s.RequestBody["ProduceResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
-    """*acks*: 0 none, 1 the leader, −1 all in-sync replicas; *timeout_ms* is how long the broker may wait for them."""
+    """*acks*: 0 none, 1 the leader, −1 all in-sync replicas, for which the broker waits up to *timeout_ms*."""
 
     transactional_id: str | None = s.field(s.STRING, "3+", nullable="3+", default=None)
     acks: int = s.field(s.INT16, "0+")
@@ -37,14 +37,14 @@ class ProduceRequest(s.RequestBody["ProduceResponse"], versions=_VERSIONS, flexi
 
 
 class BatchIndexAndErrorMessage(s.Struct):
-    """A record that made its batch fail (KIP-467)."""
+    """A record for which its batch was rejected (KIP-467)."""
 
     batch_index: int = s.field(s.INT32, "8+")
     batch_index_error_message: str | None = s.field(s.STRING, "8+", nullable="8+", default=None)
 
 
 class PartitionProduceResponse(s.Struct):
-    """*base_offset* of the first record; *log_append_time_ms* −1 unless the topic stamps records itself."""
+    """*base_offset* of the first record; *log_append_time_ms* −1 unless the topic's timestamp type is LogAppendTime."""
 
     index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")

@@ -1,4 +1,4 @@
-"""Replicas of partitions: moved, elected as leaders, and the directories they lie in."""
+"""Replicas of partitions: their reassignment, the election of leaders, and the log directories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kafka_sink.protocol import schema as s
 
 
 class ReassignablePartition(s.Struct):
-    """A partition and its *replicas*; null gives up a reassignment that is under way."""
+    """A partition and its *replicas*; null cancels an ongoing reassignment."""
 
     partition_index: int = s.field(s.INT32, "0+")
     replicas: list[int] | None = s.field(s.Array(s.INT32), "0+", default=None, nullable="0+")
@@ -20,8 +20,8 @@ class ReassignableTopic(s.Struct):
 class AlterPartitionReassignmentsRequest(
     s.RequestBody["AlterPartitionReassignmentsResponse"], versions="0-1", flexible="0+"
 ):
-    """AlterPartitionReassignments (key 45): say which brokers hold a partition, the preferred leader first (KIP-455).
-    *timeout_ms* is how long the broker may wait for them to begin."""
+    """AlterPartitionReassignments (key 45): assign the replicas of partitions, the preferred leader first (KIP-455).
+    The broker waits up to *timeout_ms* for the reassignments to begin."""
 
     timeout_ms: int = s.field(s.INT32, "0+", default=60000)
     allow_replication_factor_change: bool = s.field(s.BOOL, "1+", default=True)
@@ -40,7 +40,7 @@ class ReassignableTopicResponse(s.Struct):
 
 
 class AlterPartitionReassignmentsResponse(s.Throttled, versions="0-1", flexible="0+"):
-    """The outcome for every partition; what is accepted may still be under way."""
+    """The outcome for every partition; an accepted reassignment may still be in progress."""
 
     allow_replication_factor_change: bool = s.field(s.BOOL, "1+", default=True, ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
@@ -56,7 +56,7 @@ class ListPartitionReassignmentsTopics(s.Struct):
 class ListPartitionReassignmentsRequest(
     s.RequestBody["ListPartitionReassignmentsResponse"], versions="0", flexible="0+"
 ):
-    """ListPartitionReassignments (key 46): the reassignments that are under way (KIP-455). Null *topics*: all."""
+    """ListPartitionReassignments (key 46): the ongoing reassignments (KIP-455). Null *topics* select all."""
 
     timeout_ms: int = s.field(s.INT32, "0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = s.field(
@@ -65,7 +65,7 @@ class ListPartitionReassignmentsRequest(
 
 
 class OngoingPartitionReassignment(s.Struct):
-    """The present replicas, and those that are added and removed."""
+    """The current replicas, and those that are added and removed."""
 
     partition_index: int = s.field(s.INT32, "0+")
     replicas: list[int] = s.field(s.Array(s.INT32), "0+")
@@ -79,7 +79,7 @@ class OngoingTopicReassignment(s.Struct):
 
 
 class ListPartitionReassignmentsResponse(s.Throttled, versions="0", flexible="0+"):
-    """The partitions with a reassignment under way; those without one are left out."""
+    """The partitions with an ongoing reassignment; those without one are omitted."""
 
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
@@ -92,8 +92,8 @@ class TopicPartitions(s.Struct):
 
 
 class ElectLeadersRequest(s.RequestBody["ElectLeadersResponse"], versions="0-2", flexible="2+"):
-    """ElectLeaders (key 43): give partitions back to their preferred leader (KIP-183), or to any replica (KIP-460).
-    *election_type* 0 is the preferred leader, 1 any; null partitions are all partitions."""
+    """ElectLeaders (key 43): elect the preferred leader of partitions (KIP-183), or any replica (KIP-460).
+    *election_type* 0 is the preferred leader, 1 any; null partitions select all partitions."""
 
     election_type: int = s.field(s.INT8, "1+")
     topic_partitions: list[TopicPartitions] | None = s.field(s.Array(TopicPartitions), "0+", nullable="0+")
@@ -118,7 +118,7 @@ class ElectLeadersResponse(s.Throttled, versions="0-2", flexible="2+"):
 
 class DescribeLogDirsRequest(s.RequestBody["DescribeLogDirsResponse"], versions="1-5", flexible="2+"):
     """DescribeLogDirs (key 35): the directories of a broker with the sizes of its partitions (KIP-113, KIP-827). Null
-    *topics* asks for all."""
+    *topics* select all."""
 
     topics: list[TopicPartitions] | None = s.field(s.Array(TopicPartitions), "0+", nullable="0+")
 
@@ -133,7 +133,7 @@ class DescribeLogDirsPartition(s.Struct):
 
 
 class DescribeLogDirsTopic(s.Struct):
-    """The partitions of one topic that lie there."""
+    """The partitions of one topic in the directory."""
 
     name: str = s.field(s.STRING, "0+")
     partitions: list[DescribeLogDirsPartition] = s.field(s.Array(DescribeLogDirsPartition), "0+")
@@ -151,7 +151,7 @@ class DescribeLogDirsResult(s.Struct):
 
 
 class DescribeLogDirsResponse(s.Throttled, versions="1-5", flexible="2+"):
-    """The directories of the broker that was asked."""
+    """The directories of the broker."""
 
     error_code: int = s.field(s.INT16, "3+", ignorable=True)
     results: list[DescribeLogDirsResult] = s.field(s.Array(DescribeLogDirsResult), "0+")

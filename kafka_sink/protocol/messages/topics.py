@@ -1,4 +1,4 @@
-"""Topics: created, given more partitions and deleted."""
+"""Topics: their creation and deletion, and the creation of further partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafka_sink.protocol import schema as s
 
 
 class CreatableReplicaAssignment(s.Struct):
-    """Where the replicas of a partition are to live; the first one leads."""
+    """The brokers of a partition's replicas; the first one is the preferred leader."""
 
     partition_index: int = s.field(s.INT32, "0+")
     broker_ids: list[int] = s.field(s.Array(s.INT32), "0+")
@@ -22,7 +22,7 @@ class CreatableTopicConfig(s.Struct):
 
 
 class CreatableTopic(s.Struct):
-    """A topic to create; counts are −1 where *assignments* say it or the broker shall choose."""
+    """A topic to create; counts are −1 if *assignments* determine them or the broker chooses."""
 
     name: str = s.field(s.STRING, "0+")
     num_partitions: int = s.field(s.INT32, "0+")
@@ -33,7 +33,7 @@ class CreatableTopic(s.Struct):
 
 class CreateTopicsRequest(s.RequestBody["CreateTopicsResponse"], versions="2-7", flexible="5+"):
     """CreateTopics (key 19). Version 4 lets the broker choose counts (−1, KIP-464), 5 returns configs, 7 the topic id.
-    *timeout_ms* is how long the broker may wait for the topics to be there; *validate_only* creates nothing."""
+    The broker waits up to *timeout_ms* for the topics to be created; *validate_only* creates nothing."""
 
     topics: list[CreatableTopic] = s.field(s.Array(CreatableTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+", default=60_000)
@@ -41,7 +41,7 @@ class CreateTopicsRequest(s.RequestBody["CreateTopicsResponse"], versions="2-7",
 
 
 class CreatableTopicConfigs(s.Struct):
-    """A setting of the topic as it was created."""
+    """A setting of the created topic."""
 
     name: str = s.field(s.STRING, "5+")
     value: str | None = s.field(s.STRING, "5+", nullable="5+")
@@ -71,13 +71,13 @@ class CreateTopicsResponse(s.Struct, versions="2-7", flexible="5+"):
 
 
 class CreatePartitionsAssignment(s.Struct):
-    """Where the replicas of one new partition are to live."""
+    """The brokers of a new partition's replicas."""
 
     broker_ids: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
 class CreatePartitionsTopic(s.Struct):
-    """A topic and the *count* of partitions it is to have; null *assignments* let the broker choose."""
+    """A topic and its new *count* of partitions; with null *assignments* the broker chooses."""
 
     name: str = s.field(s.STRING, "0+")
     count: int = s.field(s.INT32, "0+")
@@ -87,8 +87,8 @@ class CreatePartitionsTopic(s.Struct):
 
 
 class CreatePartitionsRequest(s.RequestBody["CreatePartitionsResponse"], versions="0-3", flexible="2+"):
-    """CreatePartitions (key 37): more partitions for topics that exist (KIP-195). *timeout_ms* is how long the broker
-    may wait for them; *validate_only* creates nothing."""
+    """CreatePartitions (key 37): more partitions for existing topics (KIP-195). The broker waits up to *timeout_ms* for
+    them; *validate_only* creates nothing."""
 
     topics: list[CreatePartitionsTopic] = s.field(s.Array(CreatePartitionsTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+")
@@ -106,7 +106,7 @@ class CreatePartitionsResponse(s.Throttled, versions="0-3", flexible="2+"):
 
 
 class DeleteTopicState(s.Struct):
-    """A topic by name, or by id when *name* is null."""
+    """A topic by name, or by id if *name* is null."""
 
     name: str | None = s.field(s.STRING, "6+", nullable="6+", default=None)
     topic_id: uuid.UUID = s.field(s.UUID, "6+")

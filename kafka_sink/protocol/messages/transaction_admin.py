@@ -1,4 +1,4 @@
-"""Transactions as operators look at them and end them (KIP-664)."""
+"""Requests of operators that describe transactions and end them (KIP-664)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class TopicPartitions(s.Struct):
 
 
 class DescribeProducersRequest(s.RequestBody["DescribeProducersResponse"], versions="0", flexible="0+"):
-    """DescribeProducers (key 61): who writes to a partition, and since when a transaction is open (KIP-664). Partitions
-    that the broker asked leads."""
+    """DescribeProducers (key 61): the producers of partitions, and the start offsets of their open transactions
+    (KIP-664). The receiving broker must lead the partitions."""
 
     topics: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
 
 
 class ProducerState(s.Struct):
-    """A producer that the log remembers; −1 where there is no such thing."""
+    """The state of a producer in the log; −1 for values that it does not have."""
 
     producer_id: int = s.field(s.INT64, "0+")
     producer_epoch: int = s.field(s.INT32, "0+")
@@ -46,7 +46,7 @@ class DescribeProducersResponse(s.Throttled, versions="0", flexible="0+"):
 
 class ListTransactionsRequest(s.RequestBody["ListTransactionsResponse"], versions="0-2", flexible="0+"):
     """ListTransactions (key 66): the transactional ids that a broker coordinates (KIP-664, KIP-994, KIP-1152). Empty
-    filters let everything pass; *duration_filter* in ms, below 0 none."""
+    filters select all; *duration_filter* in ms, negative = none."""
 
     state_filters: list[str] = s.field(s.Array(s.STRING), "0+")
     producer_id_filters: list[int] = s.field(s.Array(s.INT64), "0+")
@@ -55,7 +55,7 @@ class ListTransactionsRequest(s.RequestBody["ListTransactionsResponse"], version
 
 
 class ListedTransaction(s.Struct):
-    """One id, who holds it, and what its transaction does."""
+    """A transactional id, its producer id, and the state of its transaction."""
 
     transactional_id: str = s.field(s.STRING, "0+")
     producer_id: int = s.field(s.INT64, "0+")
@@ -63,7 +63,7 @@ class ListedTransaction(s.Struct):
 
 
 class ListTransactionsResponse(s.Throttled, versions="0-2", flexible="0+"):
-    """The transactions that the filters select, and states in the filters that do not exist."""
+    """The transactions that the filters select, and the unknown states in the filters."""
 
     error_code: int = s.field(s.INT16, "0+")
     unknown_state_filters: list[str] = s.field(s.Array(s.STRING), "0+")
@@ -71,8 +71,8 @@ class ListTransactionsResponse(s.Throttled, versions="0-2", flexible="0+"):
 
 
 class DescribeTransactionsRequest(s.RequestBody["DescribeTransactionsResponse"], versions="0", flexible="0+"):
-    """DescribeTransactions (key 65): what the coordinator knows of transactional ids (KIP-664). Ids that the broker
-    asked coordinates."""
+    """DescribeTransactions (key 65): the state of transactional ids (KIP-664), which the receiving broker must
+    coordinate."""
 
     transactional_ids: list[str] = s.field(s.Array(s.STRING), "0+")
 
@@ -111,7 +111,7 @@ class WritableTxnMarker(s.Struct):
 
 
 class WriteTxnMarkersRequest(s.RequestBody["WriteTxnMarkersResponse"], versions="1-2", flexible="1+"):
-    """WriteTxnMarkers (key 27): brokers tell each other how transactions ended (KIP-98)."""
+    """WriteTxnMarkers (key 27): coordinators send the markers of ended transactions to leaders (KIP-98)."""
 
     markers: list[WritableTxnMarker] = s.field(s.Array(WritableTxnMarker), "0+")
 

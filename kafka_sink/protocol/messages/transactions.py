@@ -42,7 +42,7 @@ class AddPartitionsToTxnTopic(s.Struct):
 
 
 class AddPartitionsToTxnTransaction(s.Struct):
-    """One of several transactions; with *verify_only* it is asked whether the partitions are in it already."""
+    """One of several transactions; *verify_only* only checks whether it has the partitions."""
 
     transactional_id: str = s.field(s.STRING, "4+")
     producer_id: int = s.field(s.INT64, "4+")
@@ -54,10 +54,10 @@ class AddPartitionsToTxnTransaction(s.Struct):
 class AddPartitionsToTxnRequest(s.RequestBody["AddPartitionsToTxnResponse"], versions="0-5", flexible="3+"):
     """AddPartitionsToTxn (key 24): partitions that a transaction is going to write to.
 
-    Clients use versions up to 3, one transaction a request; brokers ask each other in versions 4 and up, about several
-    (KIP-890). From transaction version 2 on clients leave it out: the first Produce adds the partition.
+    Clients use versions up to 3, with one transaction per request; brokers use versions 4 and up, with several
+    (KIP-890). From transaction version 2 on clients omit it: the first Produce adds the partition.
 
-    *v3_and_below_…* describe the one transaction of the versions that clients use.
+    *v3_and_below_…* describe the only transaction of the versions that clients use.
     """
 
     transactions: list[AddPartitionsToTxnTransaction] = s.field(s.Array(AddPartitionsToTxnTransaction), "4+")
@@ -97,7 +97,7 @@ class AddPartitionsToTxnResponse(s.Throttled, versions="0-5", flexible="3+"):
 class AddOffsetsToTxnRequest(s.RequestBody["AddOffsetsToTxnResponse"], versions="0-4", flexible="3+"):
     """AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group.
 
-    From transaction version 2 on it is left out: TxnOffsetCommit version 5 says it by itself (KIP-890).
+    From transaction version 2 on clients omit it: TxnOffsetCommit version 5 adds the group (KIP-890).
 
     The partition of ``__consumer_offsets`` that *group_id* belongs to becomes part of the transaction.
     """
@@ -115,7 +115,7 @@ class AddOffsetsToTxnResponse(s.Throttled, versions="0-4", flexible="3+"):
 class EndTxnRequest(s.RequestBody["EndTxnResponse"], versions="0-5", flexible="3+"):
     """EndTxn (key 26): commit or abort a transaction.
 
-    Version 5 belongs to transaction version 2: the answer carries the epoch of the next transaction (KIP-890).
+    Version 5 belongs to transaction version 2: the response has the epoch of the next transaction (KIP-890).
 
     *committed* false = abort.
     """
@@ -127,7 +127,7 @@ class EndTxnRequest(s.RequestBody["EndTxnResponse"], versions="0-5", flexible="3
 
 
 class EndTxnResponse(s.Throttled, versions="0-5", flexible="3+"):
-    """No error: the outcome is decided for good, though readers may still have to wait for the markers."""
+    """Without an error the outcome is final, though the markers may not be written yet."""
 
     error_code: int = s.field(s.INT16, "0+")
     producer_id: int = s.field(s.INT64, "5+", default=-1, ignorable=True)

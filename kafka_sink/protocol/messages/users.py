@@ -1,5 +1,5 @@
-"""Users: their SCRAM credentials (KIP-554), and the quotas of users, clients and addresses (KIP-546), altered and
-described.
+"""Users: the alteration and description of their SCRAM credentials (KIP-554), and of the quotas of users, clients and
+addresses (KIP-546).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from kafka_sink.protocol import schema as s
 
 
 class ScramCredentialDeletion(s.Struct):
-    """A user and the mechanism by which it must not log in any more."""
+    """A user and the mechanism whose credential is deleted."""
 
     name: str = s.field(s.STRING, "0+")
     mechanism: int = s.field(s.INT8, "0+")
@@ -25,8 +25,8 @@ class ScramCredentialUpsertion(s.Struct):
 
 
 class AlterUserScramCredentialsRequest(s.RequestBody["AlterUserScramCredentialsResponse"], versions="0", flexible="0+"):
-    """AlterUserScramCredentials (key 51): makes, changes and deletes users of SCRAM (KIP-554). Mechanism 1 is
-    SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+    """AlterUserScramCredentials (key 51): create, change and delete SCRAM credentials of users (KIP-554). Mechanism 1
+    is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
     deletions: list[ScramCredentialDeletion] = s.field(s.Array(ScramCredentialDeletion), "0+")
     upsertions: list[ScramCredentialUpsertion] = s.field(s.Array(ScramCredentialUpsertion), "0+")
@@ -49,8 +49,8 @@ class UserName(s.Struct):
 class DescribeUserScramCredentialsRequest(
     s.RequestBody["DescribeUserScramCredentialsResponse"], versions="0", flexible="0+"
 ):
-    """DescribeUserScramCredentials (key 50): users of SCRAM and their mechanisms (KIP-554). No users, or null, stand
-    for all."""
+    """DescribeUserScramCredentials (key 50): users with SCRAM credentials and their mechanisms (KIP-554). Empty or null
+    users select all."""
 
     users: list[UserName] | None = s.field(s.Array(UserName), "0+", nullable="0+")
 
@@ -85,7 +85,7 @@ class EntityData(s.Struct):
 
 
 class OpData(s.Struct):
-    """A quota; with *remove* it goes, and *value* has no meaning."""
+    """A quota; *remove* deletes it, and *value* is ignored."""
 
     key: str = s.field(s.STRING, "0+")
     value: float = s.field(s.FLOAT64, "0+")
@@ -100,7 +100,7 @@ class EntryData(s.Struct):
 
 
 class AlterClientQuotasRequest(s.RequestBody["AlterClientQuotasResponse"], versions="0-1", flexible="1+"):
-    """AlterClientQuotas (key 49): changes quotas of users and clients (KIP-546)."""
+    """AlterClientQuotas (key 49): change quotas of users and clients (KIP-546)."""
 
     entries: list[EntryData] = s.field(s.Array(EntryData), "0+")
     validate_only: bool = s.field(s.BOOL, "0+")
