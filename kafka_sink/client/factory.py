@@ -26,15 +26,15 @@ from kafka_sink.network.transport.resolver import canonical_names, resolve
 
 __all__ = ["ClientNetwork", "SelectorMetrics", "bootstrap_addresses", "create_client"]
 
-#: Says of an error that no name in ``bootstrap.servers`` has an address now.
+#: Part of the error if no name in ``bootstrap.servers`` has an address now.
 NO_ADDRESS: Final = "no usable address"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientNetwork:
-    """A network client, its metadata and its connection metrics, with the clock that they go by. One thread drives it;
-    ``start_thread`` starts that thread, and is given what it runs."""
+    """A network client, its metadata, its connection metrics and their clock. One thread drives it; ``start_thread``
+    starts that thread with the loop to run."""
 
     client: NetworkClient
     metadata: Metadata

@@ -1,7 +1,7 @@
 """Administration of topics, offsets and ACLs, as the command line, tests and helpers need it.
 
 The calling thread does all the work. Threads may share one client; their calls are serialized. Every call ends within
-default.api.timeout.ms, with a result or with an error that says why. Only :meth:`AdminClient.create_topics` creates
+default.api.timeout.ms, with a result or with an error and its cause. Only :meth:`AdminClient.create_topics` creates
 topics.
 
 Source: Metadata, CreateTopics, DeleteTopics, ListOffsets, and the sources of ``admin_requests`` and ``protocol.acls``;
@@ -33,7 +33,7 @@ from kafka_sink.protocol.messages import topics as m
 from kafka_sink.protocol.messages.log_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListOffsetsResponse
 from kafka_sink.protocol.schema import RequestBody, Struct
 
-#: Ask for a partition's first offset, or for the one its next record will get.
+#: Select a partition's first offset, or that of its next record.
 EARLIEST: Final = EARLIEST_TIMESTAMP
 LATEST: Final = LATEST_TIMESTAMP
 
@@ -327,7 +327,7 @@ class AdminClient(Administration):
         """The offset of each of *partitions*: :data:`EARLIEST`, :data:`LATEST` (the end), or the offset of the first
         record whose timestamp is at least *timestamp* (ms since 1970; the end if there is no such record).
 
-        :param known_only: leave out partitions that do not exist, and those whose leader is missing or refuses.
+        :param known_only: omit partitions that do not exist, and those whose leader is missing or refuses.
         :raises UnknownTopicOrPartitionError: if a topic or partition does not exist.
         :raises ApiError: if a leader refused, or was unavailable for too long; with *known_only* if no broker answers.
         """
@@ -387,8 +387,8 @@ class AdminClient(Administration):
         build: Callable[[int], RequestBody[A]],
         outcomes: Callable[[A], Iterable[tuple[str | None, Any]]],
     ) -> None:
-        """Let the controller do all of the request; *outcomes* are the names of its parts with what its answer says of
-        each."""
+        """Let the controller execute the whole request; *outcomes* returns the name of each part with its outcome in
+        the answer."""
 
         def attempt(remaining_ms: int) -> None:
             for name, outcome in outcomes(self._ask_controller(api_key, build, remaining_ms)):

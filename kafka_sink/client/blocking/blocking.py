@@ -60,7 +60,7 @@ A = TypeVar("A", bound=Struct)
 @dataclass(frozen=True)
 class RequestSpec:
     """A request; *build* gets the version negotiated with the broker, at most *max_version*. *is_behind*: the broker
-    must have handled the request before it, which has the same node, so both use one connection."""
+    must first handle the preceding request to the same node, so both use one connection."""
 
     api_key: ApiKey
     build: BodyBuilder
@@ -69,7 +69,7 @@ class RequestSpec:
 
 
 def cluster_request(topics: Sequence[str] | None) -> tuple[RequestSpec, Callable[[Struct], Cluster]]:
-    """The request for the cluster with *topics* (None = all of them), and what makes a snapshot of its answer."""
+    """The request for the cluster with *topics* (None = all of them), and the function that converts its answer."""
     asked_in = 0
 
     def build(version: int) -> Struct:
@@ -148,7 +148,7 @@ class BlockingClient:
         return self._in_turn(self._ask, node, spec, *self._times(timeout_ms))
 
     def _times(self, timeout_ms: int | None) -> tuple[int, int]:
-        """When a call begins that begins now, and its deadline."""
+        """The start of a call that begins now, and its deadline, monotonic ms."""
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         return self._clock.monotonic_ms(), end_of(timeout_ms, self._clock)
 
@@ -197,7 +197,7 @@ class BlockingClient:
                 )
             self._renew()
         elif self._client.is_closed:
-            # Since a rest.
+            # :meth:`rest` has closed it.
             self._renew()
         self._used_ms = self._clock.monotonic_ms()
         self._is_under_way = True
@@ -219,9 +219,9 @@ class BlockingClient:
         """The answers to many requests to many nodes, sent concurrently. A request without an answer has its error in
         its place, as :meth:`ask` raises it.
 
-        Brokers handle the requests of a connection one after the other. So several to one node are spread over up to
-        :data:`LANES` connections, those that are there by then; only what *is_behind* another keeps its order. At most
-        max.in.flight.requests.per.connection are in flight on each.
+        Brokers handle the requests of a connection one after the other. So several to one node are distributed over up
+        to :data:`LANES` connections that are established by then; only a request that *is_behind* another keeps its
+        order. At most max.in.flight.requests.per.connection are in flight on each.
         """
         return self._in_turn(self._answers, requests, *self._times(timeout_ms))
 
@@ -283,7 +283,7 @@ class _Call:
 
     @property
     def limit_ms(self) -> int:
-        """How long it may take."""
+        """The time limit of the call."""
         return self.deadline_ms - self.started_ms
 
 
@@ -312,7 +312,7 @@ class _Search:
         return 0 if self._client.connection_failed(node) else self._client.poll_delay_ms(node, now_ms)
 
     def pause(self, backoff_ms: int) -> None:
-        """Let the network run for *backoff_ms*."""
+        """Poll the network for *backoff_ms*."""
         until_ms = self._clock.monotonic_ms() + backoff_ms
         while (now_ms := self._clock.monotonic_ms()) < until_ms:
             self._poll(now_ms, until_ms - now_ms)
@@ -367,8 +367,8 @@ class _Pipeline:
         return [answer for answer in self._answers if answer is not None]
 
     def _lanes(self, node: Node, count: int) -> list[Node]:
-        """The connections to *node* for *count* requests. Those that are not there yet are begun, and not waited for: a
-        broker may refuse them."""
+        """The connections to *node* for *count* requests. Missing ones are opened, but not waited for: a broker may
+        refuse them."""
         if not self._client.is_ready(node, self._call.started_ms):
             return [node]
         others = (replace(node, lane=lane) for lane in range(1, min(count, LANES)))
@@ -453,7 +453,7 @@ class Pause:
 #: The answers to a :class:`Round`, in its order.
 Answers: TypeAlias = Sequence[Struct | ApiError]
 
-#: What an ``async def`` function of requests returns.
+#: The coroutine of an ``async def`` function that awaits answers.
 Exchange: TypeAlias = Coroutine[Any, Any, T]
 
 
@@ -462,10 +462,10 @@ UNREACHABLE: Final = (NotConnectedError, BrokersUnreachableError)
 
 
 class Tries:
-    """The tries of something that is repeated until it succeeds: how much time is left for the next one, and the pauses
-    between them. They begin when this is made.
+    """The attempts of an operation that is repeated until it succeeds: the time that is left for the next one, and the
+    pauses between them. The time begins with the construction.
 
-    :param timeout_ms: the most that all of them take together.
+    :param timeout_ms: the maximum duration of all attempts together.
     """
 
     def __init__(self, clock: Clock, backoff: ExponentialBackoff, timeout_ms: int) -> None:
@@ -477,17 +477,17 @@ class Tries:
 
     @property
     def left_ms(self) -> int:
-        """The time of the next try, at least 1 ms."""
+        """The time limit of the next attempt, at least 1 ms."""
         return max(self._deadline_ms - self._clock.monotonic_ms(), 1)
 
     def part(self) -> Tries:
-        """The tries of a part, with the same deadline and pauses that begin anew."""
+        """The attempts of a part of the operation: the same deadline, but the pauses start with the shortest again."""
         part = copy(self)
         part._pauses = 0
         return part
 
     def next_pause(self) -> Pause | None:
-        """The pause before the next try; None if the deadline would pass."""
+        """The pause before the next attempt; None if the deadline would pass."""
         backoff_ms = self._backoff.backoff_ms(self._pauses)
         self._pauses += 1
         return Pause(backoff_ms) if self._clock.monotonic_ms() + backoff_ms < self._deadline_ms else None
@@ -495,7 +495,7 @@ class Tries:
     def pause(self, what: str, why: ApiError) -> Pause:
         """The pause before *what*, which failed with *why*, is tried again.
 
-        :raises BrokersUnreachableError: if the deadline would pass, and the broker could not be reached at last.
+        :raises BrokersUnreachableError: if the deadline would pass, and *why* is that no broker could be reached.
         :raises KafkaTimeoutError: if the deadline would pass otherwise.
         """
         pause = self.next_pause()
@@ -544,7 +544,7 @@ def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Excha
 
 def _ask(client: BlockingClient, clock: Clock, rounds: Sequence[Round]) -> list[Answers]:
     """The answers to all *rounds*; the requests to known brokers are in flight together, those to any broker follow one
-    by one in what is left of the time."""
+    by one in the remaining time."""
     started_ms = clock.monotonic_ms()
 
     def of_any(spec: RequestSpec, timeout_ms: int) -> Struct | ApiError:

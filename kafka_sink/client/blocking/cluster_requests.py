@@ -1,6 +1,6 @@
-"""Requests about a whole cluster by callers that wait: its brokers, topics and transactions, from whoever knows them.
+"""Blocking requests about a whole cluster: its brokers, topics and transactions.
 
-The ``async`` methods are exchanges, see :mod:`blocking`. Nothing here changes anything.
+The ``async`` methods are exchanges, see :mod:`blocking`. All requests are read-only.
 
 Source: Metadata, DescribeConfigs; DescribeTransactions, ListTransactions (KIP-664, KIP-1152).
 """
@@ -36,15 +36,15 @@ from kafka_sink.protocol.schema import Struct
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
 
 
-#: Asks a broker for its API versions.
+#: The request for the API versions of a broker.
 VERSIONS_REQUEST: Final = RequestSpec(ApiKey.API_VERSIONS, api_versions_request)
 
 
 def versions_and_setting(
     client: BlockingClient, nodes: Sequence[Node], timeout_ms: int, name: str
 ) -> dict[Node, tuple[Struct | ApiError, Struct | ApiError]]:
-    """What each of *nodes*, all asked at once, answers to :data:`VERSIONS_REQUEST` and about its setting *name*. One
-    connection to each is enough."""
+    """The answers of each of *nodes* to :data:`VERSIONS_REQUEST` and to a request for its setting *name*. All requests
+    are sent at once, over one connection to each node."""
 
     def setting_of(node: Node) -> RequestSpec:
         return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: describe_broker_config(node, name), is_behind=True)
@@ -55,7 +55,7 @@ def versions_and_setting(
 
 
 class ClusterRequests(CoordinatorRequests):
-    """As :class:`CoordinatorRequests`; *leaders* answers questions to the leaders of partitions."""
+    """As :class:`CoordinatorRequests`; *leaders* sends requests to the leaders of partitions."""
 
     def __init__(self, client: BlockingClient, timeout_ms: int, clock: Clock) -> None:
         super().__init__(client, timeout_ms, clock)
@@ -64,15 +64,15 @@ class ClusterRequests(CoordinatorRequests):
         self.leaders = LeaderRequests(self._cluster, self.tries)
 
     def learn(self, cluster: Cluster) -> None:
-        """Called with what a broker has said of its cluster."""
+        """Called with the cluster in a broker's answer."""
         self._nodes = cluster.nodes
 
     def nodes(self) -> tuple[Node, ...]:
-        """The brokers as they are known."""
+        """The brokers in the latest metadata; fetches it if there is none."""
         return self._nodes or self.fetch_nodes()
 
     def fetch_nodes(self) -> tuple[Node, ...]:
-        """The brokers as they are now."""
+        """The current brokers, from a new metadata request."""
         return self.run(self._cluster([])).nodes
 
     def transaction_version(self) -> TransactionVersion:

@@ -1,15 +1,15 @@
-"""Requests to coordinators by callers that wait: each looks up its coordinator, and is repeated until the outcome is
+"""Blocking requests to coordinators: each looks up its coordinator, and is repeated until the outcome is
 final.
 
 The ``async`` methods are exchanges, see :mod:`blocking`; :meth:`CoordinatorRequests.run` runs one on the calling
-thread. The coordinators are cached; the caller follows the outcomes.
+thread. The coordinators are cached; the caller processes the outcomes.
 
-Every request sent here may be repeated, whatever became of it before. So a caller takes errors differently from a
-producer, which holds the state of one transaction (``producer/transactions/request_queue.py``):
+Every request sent here may be repeated, whatever the outcome of earlier attempts. So errors have another meaning than
+in a producer, which holds the state of one transaction (``producer/transactions/request_queue.py``):
 
-* An unknown error is repeated here. It ends a producer, because a commit must never be taken for done.
+* An unknown error is retried here. It is fatal for a producer, because it must never assume that a commit succeeded.
 * The other retriable errors, for example that a topic does not exist, are final here. A producer repeats them until its
-  call times out; a caller learns at once what to do.
+  call times out; a caller gets the error at once.
 * Abortable and fatal errors, and being fenced, are final here and keep Kafka's code: there is no state to change.
 * A TxnOffsetCommit that timed out stays with its coordinator here; a producer looks the coordinator up again.
 
@@ -68,7 +68,7 @@ F = TypeVar("F")
 
 
 def caller_reaction(api_key: ApiKey, code: ErrorCode) -> Reaction:
-    """The reaction of a caller that waits to *code* in an answer to any API."""
+    """The reaction of a blocking caller to *code* in an answer to any API."""
     return _REACTIONS.get(code, Reaction.FATAL)
 
 
@@ -139,12 +139,12 @@ class CoordinatorRequests:
             await tries.pause(f"{request.api_key.name} for {key[1]!r}", why)
 
     async def ask_behind(self, change: CoordinatorRequest[Any], question: CoordinatorRequest[A]) -> A:
-        """The value in the answer of *question*, which the coordinator of *change* gives right after it has accepted
-        *change*; both requests have the same coordinator, and are repeated together.
+        """The value in the answer to *question*, which the coordinator handles right after it has accepted *change*;
+        both requests have the same coordinator, and are repeated together.
 
-        A coordinator that was replaced, and does not know it, still answers looks from what it knew; but it accepts no
-        change, because no other broker stores it. Both requests are in flight together: brokers handle the requests of
-        a connection one after the other.
+        A coordinator that was replaced, and does not know it yet, still answers reads from its outdated state; but it
+        cannot accept a change, because no other broker replicates it. Both requests are in flight together: brokers
+        handle the requests of a connection one after the other.
 
         :raises BrokersUnreachableError: if the coordinator could not be reached in time.
         :raises KafkaTimeoutError: if there is no final outcome in time for another reason.
@@ -161,7 +161,7 @@ class CoordinatorRequests:
             accepted, seen = await Round(sent, tries.left_ms)
             outcome = self._outcome(attempts, key, accepted)
             if isinstance(outcome, Done):
-                # What is seen counts only behind a change: with another look, the change is sent again.
+                # The read is only valid after an accepted change: if the read is repeated, so is the change.
                 attempts = Attempts(change, caller_reaction)
                 look_outcome = self._outcome(looking, key, seen)
                 if isinstance(look_outcome, Done):
@@ -215,7 +215,7 @@ class CoordinatorRequests:
         return outcome
 
     async def locate(self, keys: Iterable[CoordinatorKey], of: Tries) -> None:
-        """Look up the coordinator of each of *keys*, as a part of other tries."""
+        """Look up the coordinator of each of *keys*, within the deadline of *of*."""
         keys = list(dict.fromkeys(keys))
         tries = of.part()
         while missing := [key for key in keys if key not in self._coordinators]:
@@ -242,7 +242,7 @@ class CoordinatorRequests:
             self._coordinators.pop(key, None)
 
     def tries(self) -> Tries:
-        """The tries of an exchange that begins now."""
+        """The attempts of an exchange that begins now."""
         return Tries(self._clock, self._backoff, self.timeout_ms)
 
 

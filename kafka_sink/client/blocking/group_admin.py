@@ -30,7 +30,7 @@ from kafka_sink.protocol.schema import Struct
 #: From the next version on, describing a group that does not exist is an error.
 _DESCRIBE_MAX_VERSION: Final = 5
 _DEAD: Final = "Dead"
-#: Of a topic without partitions in an assignment: two lengths.
+#: The size of a topic without partitions in an assignment: two lengths.
 _LEAST_TOPIC_BYTES: Final = 6
 _LONGEST_TOPIC_NAME: Final = 249
 
@@ -92,7 +92,7 @@ class GroupAdmin(Administration):
         return GroupDescription(group_id, group.group_state, group.protocol_data, coordinator, members)
 
     def _describe_consumers(self, group_id: str) -> GroupDescription:
-        """A group with group.protocol=consumer, of which DescribeGroups says that it is dead."""
+        """A group with group.protocol=consumer, which DescribeGroups reports as Dead."""
         try:
             group = self._requests.run(self._requests.ask(_DescribeConsumers(group_id)))
         except ApiError as error:
@@ -120,7 +120,7 @@ class GroupAdmin(Administration):
         return {partition: committed.offset for partition, committed in self.committed(group_id).items()}
 
     def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The same with the metadata that were committed with them."""
+        """The same, with their committed metadata."""
         offsets = self._requests.run(self._requests.ask(OffsetFetch(group_id, topics=None)))
         return {partition: offsets[partition] for partition in sorted(offsets)}
 
@@ -139,7 +139,7 @@ class GroupAdmin(Administration):
         self._requests.run(self._requests.ask(_DeleteGroup(group_id)))
 
     def delete_offsets(self, group_id: str, topic: str) -> int:
-        """Delete the offsets that the group has committed for *topic*; return for how many partitions.
+        """Delete the offsets that the group has committed for *topic*; return the number of partitions.
 
         :raises ApiError: GROUP_ID_NOT_FOUND; GROUP_SUBSCRIBED_TO_TOPIC if a member reads the topic.
         """

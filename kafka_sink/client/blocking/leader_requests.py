@@ -1,8 +1,8 @@
-"""Requests to the leaders of partitions about the transactions in their logs, by callers that wait.
+"""Blocking requests to the leaders of partitions about the transactions in their logs.
 
-The ``async`` methods are exchanges, see :mod:`blocking`. Each asks all leaders at once and repeats what may succeed
-later, until its deadline. Only :meth:`LeaderRequests.write_marker` changes anything: it ends the transaction that
-begins at the offset given by its caller.
+The ``async`` methods are exchanges, see :mod:`blocking`. Each sends requests to all leaders at once and retries after
+retriable errors, until its deadline. Only :meth:`LeaderRequests.write_marker` changes anything: it ends the transaction
+that begins at the offset given by its caller.
 
 Source: ListOffsets (KIP-98: the last stable offset), DescribeProducers and WriteTxnMarkers (KIP-664); apache/kafka
 ``kafka-transactions.sh abort``.
@@ -60,11 +60,11 @@ _Read: TypeAlias = Callable[[Struct], Iterable[_PartAnswer]]
 
 
 class LeaderRequests:
-    """*fetch_cluster* is the exchange that fetches topics' metadata (None: of all topics), and *tries* are those of an
-    exchange that begins now.
+    """*fetch_cluster* is the exchange that fetches topics' metadata (None: of all topics), and *tries* creates the
+    attempts of an exchange that begins now.
 
-    A partition that no leader answers for is asked about again until the deadline, unless the call is *hasty*: then it
-    is omitted.
+    Requests for a partition are retried until its leader answers or the deadline has passed. A *hasty* call omits such
+    a partition instead.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class LeaderRequests:
     ) -> None:
         self._fetch_cluster = fetch_cluster
         self._tries = tries
-        #: From the latest metadata; its leaders may have changed, and then say so.
+        #: From the latest metadata; a broker that no longer leads a partition returns an error.
         self._cluster = Cluster()
 
     async def partitions_of(self, topics: Collection[str] | None) -> list[PartitionInfo]:
-        """The partitions of *topics*; None for those of every topic that this principal may see, but Kafka's own."""
+        """The partitions of *topics*; None: of all that this principal may see, except Kafka's internal ones."""
         cluster = self._cluster = await self._fetch_cluster(None if topics is None else list(topics))
         return [info for info in cluster.partitions if info.topic not in cluster.internal_topics]
 
@@ -130,7 +130,7 @@ class LeaderRequests:
         self, ends: Mapping[TopicPartition, int], *, hasty: bool = False
     ) -> dict[TopicPartition, list[LogTransaction]]:
         """The open transactions that begin before the given offset of their partition; partitions without any are
-        omitted. Leaders whose last stable offset has reached it are not asked for their producers.
+        omitted. A leader whose last stable offset has reached it gets no DescribeProducers request.
 
         :raises ApiError: as :meth:`open_transactions`.
         """
@@ -209,9 +209,9 @@ class LeaderRequests:
 
 
 def _refusal(part: _PartAnswer) -> ApiError | None:
-    """The error after which the leader is asked again; None if it has answered.
+    """The error after which the request is retried; None if it has succeeded.
 
-    :raises ApiError: if it refused for good.
+    :raises ApiError: if the error is not retriable.
     """
     code = ErrorCode.of(part.code)
     if code is ErrorCode.NONE:

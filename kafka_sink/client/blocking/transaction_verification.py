@@ -1,12 +1,12 @@
-"""Which brokers verify transactions. Without verification, a transaction may contain more records, or end
-later, than was decided.
+"""Finds the brokers that do not verify transactions. Without verification, a transaction may contain more records, or
+end later, than was decided.
 
 A broker without verification appends late records of an abandoned task even if the transaction of their epoch has
 ended. These records then belong to a transaction that is never ended, and readers wait behind it forever; or the next
 transaction of that producer id commits them too. No client request can prevent either, because the late request is
 already in flight.
 
-Used on the driver, by one thread at a time. It caches which brokers verify, and asks them again after a while. It sends
+Used on the driver, by one thread at a time. It caches the findings for some minutes. It sends
 no request to a coordinator and changes nothing.
 
 Source: KIP-890, part 1 (Apache Kafka 3.6; ``transaction.partition.verification.enable``); ApiVersions, DescribeConfigs.
@@ -64,7 +64,7 @@ class Verification(Enum):
     TOO_OLD = auto()
 
 
-#: What is found of a broker: whether it verifies, or the reason why it gave no usable answer.
+#: The finding about a broker: whether it verifies, or the reason why it gave no usable answer.
 Answer: TypeAlias = Verification | str
 
 
@@ -81,9 +81,9 @@ class TransactionVerification:
     _warned_of: set[Node] = field(default_factory=set)
 
     def missing(self, nodes: Sequence[Node]) -> str | None:
-        """Which of *nodes*, the cluster's brokers, do not verify transactions, and what to do; None once each is known
-        to. Any of them may lead a partition or coordinate a transaction. Brokers that answered within the last five
-        minutes are not asked again.
+        """A text that names the *nodes*, brokers of the cluster, that do not verify transactions, and the remedy; None
+        if there are none. Any broker may lead a partition or coordinate a transaction. A broker that answered within
+        the last five minutes gets no new request; for one that does not show its setting, a warning is logged.
 
         :raises BrokersUnreachableError: if a broker did not answer; the text has its address and the cause.
         """
@@ -165,7 +165,7 @@ def _add_partitions_version(versions: Struct | ApiError) -> int:
 
 
 def _remedy(findings: Mapping[Node, Answer]) -> str | None:
-    """The brokers that do not verify transactions, and what to do; None if there are none."""
+    """The brokers that do not verify transactions, and the remedy; None if there are none."""
     old = [node for node, finding in findings.items() if finding is Verification.TOO_OLD]
     off = [node for node, finding in findings.items() if finding is Verification.SWITCHED_OFF]
     if old:

@@ -1,4 +1,4 @@
-"""The API versions and features of each connected broker, and how it is asked for them.
+"""The API versions and features of each connected broker, and the requests for them.
 
 The network thread updates :class:`ApiVersions`, and any thread may read it. The entry of a broker is immutable and is
 replaced as a whole. Choosing a version never uses the network; there is no entry until the broker has answered.
@@ -52,7 +52,7 @@ _CLIENT_THROTTLES_FROM: Final[dict[ApiKey, int]] = {
     ApiKey.OFFSET_FETCH: 4,
 }
 _SOFTWARE_NAME: Final = "kafkalite"
-#: What a peer that closes at the newest version is asked: the first one with the client's name, then the oldest.
+#: The versions to try after a peer has closed at the newest: the first one with the client's name, then the oldest.
 _AFTER_CLOSE: Final = (3, 0)
 
 
@@ -69,7 +69,7 @@ class NodeApiVersions:
 
     @classmethod
     def of(cls, response: ApiVersionsResponse) -> NodeApiVersions:
-        """The versions from a broker's answer; APIs unknown to this client are left out."""
+        """The versions from a broker's answer; APIs unknown to this client are omitted."""
         return cls(
             {
                 ApiKey(entry.api_key): VersionRange(entry.min_version, entry.max_version)
@@ -181,8 +181,8 @@ class VersionQuestions:
         return True
 
     def closed(self, node_id: str, version: int) -> bool:
-        """The peer has closed the connection instead of answering *version*: whether there is an older one to ask on
-        the next connection. After the oldest it begins again with the newest."""
+        """The peer has closed the connection instead of answering *version*. Whether there is an older version to try
+        on the next connection; after the oldest, the next connection starts with the newest again."""
         older = next((each for each in _AFTER_CLOSE if each < version), None)
         self._after_close.pop(node_id, None)
         if older is None:
@@ -191,8 +191,8 @@ class VersionQuestions:
         return True
 
     def answered(self, node_id: str, answer: ApiVersionsResponse) -> None:
-        """The peer has answered. If it had closed at a version that it does not list, nobody in its cluster is asked
-        that one again; if it lists it, the connection was lost for another reason."""
+        """The peer has answered. If it had closed at a version that it does not list, no broker of its cluster gets
+        that version again; if it lists it, the connection was lost for another reason."""
         if self._after_close.pop(node_id, None) is not None:
             self._newest = min(self._newest, _newest_of(answer, self._newest))
 

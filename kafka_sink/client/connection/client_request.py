@@ -1,4 +1,4 @@
-"""A request as its sender describes it, and its outcome; and those that were passed to a connection and are not
+"""A request and its outcome; and the requests in flight, which were passed to a connection and are not
 answered yet.
 
 Created on the thread that drives the NetworkClient; callbacks also run on that thread. :class:`InFlightRequests` is

@@ -1,5 +1,5 @@
-"""The state of the connection to each broker, when the next attempt to connect is allowed, and why it cannot be
-reached.
+"""The state of the connection to each broker, the time from which the next attempt to connect is allowed, and the cause
+of the last failure.
 
 Owned by one NetworkClient and used on its thread, which reports events with their times; other threads may only call
 :meth:`Peers.failures`. It never opens a connection and never reads a clock. The only blocking call is the resolver, at
@@ -237,7 +237,7 @@ class Peers:
         self._log = log
         # The dict is replaced and never modified, so readers need no lock.
         self._failures: dict[tuple[str, int], ConnectionFailure] = {}
-        #: Nobody waits for a broker: the loss of a connection is no news. Set by any thread.
+        #: No caller waits for a broker, so the loss of a connection is only logged at debug level. Set by any thread.
         self.is_resting = False
         #: By connection id.
         self._nodes: dict[str, Node] = {}
@@ -274,7 +274,7 @@ class Peers:
         (self._log.warning if is_news and not self.is_resting else self._log.debug)("%s: %s", node, cause)
 
     def failed(self, host: str, port: int, cause: str) -> bool:
-        """The address, or the name, cannot be reached. True if the last *cause* was another one."""
+        """The address cannot be reached, or its name not resolved. True if the last *cause* was another one."""
         failure = ConnectionFailure(host, port, cause)
         if self._failures.get((host, port)) == failure:
             return False

@@ -130,7 +130,7 @@ class NetworkClient:
         return self.peers.failures()
 
     def rest(self, *, is_resting: bool) -> None:
-        """Whether nobody waits for a broker, so that no warning tells of lost connections. Any thread may call it."""
+        """Set whether no caller waits for a broker, so that a lost connection is no warning. Any thread may call it."""
         self.peers.is_resting = is_resting
 
     def least_loaded_node(self, now_ms: int) -> Node | None:
@@ -372,14 +372,14 @@ class NetworkClient:
                 self._process_disconnection(node_id, disconnect, responses, now_ms)
 
     def _is_closed_at_version(self, node_id: str, disconnect: Disconnect) -> bool:
-        """Whether the peer has closed the connection at a version of ApiVersions, and an older one can be asked."""
+        """Whether the peer has closed the connection at a version of ApiVersions, and an older one can be tried."""
         is_asked = self.states.is_checking_api_versions(node_id) and self._in_flight.count(node_id) > 0
         if not is_asked or disconnect.cause not in (CLOSED, RESET):
             return False
         return self._version_questions.closed(node_id, self._in_flight.last_sent(node_id).version)
 
     def _ask_older_version(self, node_id: str, now_ms: int) -> None:
-        """Connect again at once: for whoever waits for the connection it is still being made."""
+        """Connect again at once: to callers that wait for the connection, it is still being established."""
         node = self.peers.node(node_id)
         self._log.debug("%s has closed the connection at ApiVersions: asking an older version", node)
         self._in_flight.clear_all(node_id)
@@ -398,7 +398,7 @@ class NetworkClient:
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id, late in self._in_flight.nodes_with_timed_out_requests(now_ms):
-            # Answers arrive in order, so after a missing one no answer can be matched any more.
+            # Answers arrive in order, so no answer after a missing one can be matched.
             cause = f"{late.request} was not answered within {late.request.timeout_ms} ms"
             self._drop(node_id, cause, responses, now_ms)
 

@@ -1,1 +1,1 @@
-"""Credentials, tokens and the client's side of SASL: how a client proves who it is."""
+"""The authentication of a client: credentials, tokens and the client's side of SASL."""

@@ -3,8 +3,8 @@
 Called once by the constructing thread: contradictory options and unusable files raise an error there and not at the
 first connection. Passwords must never appear in a text.
 
-Kerberos tickets are those that the options of Java's ``Krb5LoginModule`` name, as Kafka's users write them. No file of
-theirs is opened here: the Kerberos library does.
+The options of Java's ``Krb5LoginModule`` select the Kerberos tickets, as in Kafka. This module does not open their
+files: the Kerberos library does.
 
 Source: com.sun.security.auth.module ``Krb5LoginModule``; apache/kafka ``KerberosLogin``, ``JaasUtils``.
 """
@@ -33,7 +33,7 @@ from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.trust.tls_context import TlsContexts
 
-#: Options that change nothing here: tickets and keys stay in the memory of the library, and nobody is asked.
+#: Options without effect: tickets and keys stay in the memory of the library, and there are no prompts.
 _NO_EFFECT: Final = frozenset(
     words("""
         storeKey doNotPrompt debug refreshKrb5Config renewTGT isInitiator tryFirstPass useFirstPass storePass clearPass
@@ -46,7 +46,7 @@ _TEXTS: Final = frozenset({"keyTab", "ticketCache", "principal", "serviceName"})
 def kerberos_login(config: ClientConfig) -> KerberosLogin:
     """The login of *config*; without ``sasl.jaas.config`` the ticket cache of the process.
 
-    :raises ConfigError: if there is no name of the service, or options are unknown or contradict each other.
+    :raises ConfigError: if the name of the service is missing, or options are unknown or contradict each other.
     """
     line = config.option("sasl.jaas.config")
     entry = login_entry(config)
@@ -161,7 +161,7 @@ def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]
 
 
 def _bearer(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
-    # What fetches tokens costs a task more to import than all other mechanisms together.
+    # Imported on use: the import costs a task more than those of all other mechanisms together.
     from kafka_sink.client.login.token_source import token_source
     from kafka_sink.network.sasl.bearer_token import OAuthBearerClient
 
@@ -186,5 +186,5 @@ def _scram(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
     return lambda host: ScramClient(config.sasl_mechanism, *credentials())
 
 
-#: What begins an exchange of a mechanism; for those of SCRAM it is one function.
+#: Mechanism → the function that prepares its exchanges; the SCRAM mechanisms share another one.
 _EXCHANGES: Final = {OAUTHBEARER: _bearer, GSSAPI: _kerberos, PLAIN: _plain}

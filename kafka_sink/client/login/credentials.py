@@ -1,7 +1,7 @@
-"""User name and password of a client, from its options, for each authentication anew, and whose tokens it uses.
+"""User name and password of a client, read from its options for each authentication, and the kind of its tokens.
 
-Created by the constructing thread, which finds mistakes in the options, and called by the selector's thread for every
-new connection and re-authentication, so that a password that a reference names may change while connections are open.
+Created by the constructing thread, which validates the options, and called by the selector's thread for every new
+connection and reauthentication, so that the password behind a reference may change while connections are open.
 Passwords must never appear in a text.
 """
 
@@ -25,7 +25,7 @@ _OF_AWS: Final = "IAMOAuthBearerLoginCallbackHandler"
 class PasswordCredentials:
     """User name and password for the next authentication.
 
-    :raises ConfigError: if the options contradict each other, lack something, or have a reference that cannot be
+    :raises ConfigError: if the options contradict each other, are incomplete, or have a reference that cannot be
         replaced.
     """
 
@@ -34,7 +34,7 @@ class PasswordCredentials:
         self._last = _name_and_password(config)
 
     def __call__(self) -> tuple[str, str]:
-        """The present ones; the last valid ones while a file with them is being replaced."""
+        """The current user name and password; the last valid ones while a file with them is being replaced."""
         try:
             self._last = _name_and_password(self._config)
         except ConfigError as error:
@@ -70,7 +70,7 @@ def is_java_handler(callback: object) -> bool:
 def is_of_aws(config: ClientConfig) -> bool:
     """Whether the tokens of *config* are for IAM on Amazon MSK.
 
-    :raises ConfigError: if it also says that they are not.
+    :raises ConfigError: if another option contradicts that.
     """
     is_mechanism = config.sasl_mechanism == AWS_MSK_IAM
     if config.sasl_client_callback_handler_class and not is_mechanism:

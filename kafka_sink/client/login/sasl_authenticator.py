@@ -42,14 +42,15 @@ _MAX_RESERVED_CORRELATION_ID: Final = 2**31 - 1
 
 #: After version 0 the tokens are sent without Kafka headers, and a broker cannot give a reason for its refusal.
 _HANDSHAKE_VERSION: Final = 1
-#: A broker that has not proved who it is gets no memory for larger responses. Kafka's brokers limit requests likewise
+#: The maximum size of a response of an unauthenticated broker. Kafka's brokers limit requests in the same way
 #: (sasl.server.max.receive.size).
 _MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
-#: Responses to requests of before a new login.
+#: The maximum number of responses to earlier requests during reauthentication.
 _MOST_RECEIVED: Final = 100
 #: The share of its lifetime after which a session is renewed: early enough, and not all clients at once.
 REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
-#: However short a session is: Kafka's brokers refuse to authenticate a connection again within a second (KIP-368).
+#: The minimum, even for short sessions: Kafka's brokers refuse to reauthenticate a connection within a second
+#: (KIP-368).
 _LEAST_SESSION_MS: Final = 1000
 
 

@@ -1,9 +1,9 @@
-"""Where the tokens of a client come from: a token endpoint, AWS, or a function of the user's; or they are unsecured.
+"""The source of a client's tokens: a token endpoint, AWS, a function of the user's, or unsecured tokens.
 
-Called by the constructing thread, which finds mistakes in the options, and, for each token, by the thread that fetches
-it, which reads references to secrets again. Secrets and tokens must never appear in a text.
+Called by the constructing thread, which validates the options, and, for each token, by the thread that fetches it,
+which reads references to secrets again. Secrets and tokens must never appear in a text.
 
-Tokens for IAM on Amazon MSK are made by its signer library from the AWS credentials of the process.
+Amazon's signer library creates tokens for IAM on MSK from the AWS credentials of the process.
 
 Source: https://docs.aws.amazon.com/msk/latest/developerguide/iam-access-control.html; aws/aws-msk-iam-auth
 ``IAMLoginModule``, ``IAMOAuthBearerLoginCallbackHandler``.
@@ -32,11 +32,11 @@ from kafka_sink.network.sasl.bearer_token import Token, token_of, unsecured_toke
 
 _log = logging.getLogger(__name__)
 
-#: The host names of MSK's brokers, also of its serverless clusters, have their region before the last part.
+#: Host names of MSK's brokers, including serverless clusters, contain the region.
 _BROKER: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?:\d+$")
 #: The options of Amazon's login module → fields of :class:`AwsIdentity`.
 _OPTIONS: Final = {"awsProfileName": "profile", "awsRoleArn": "role_arn", "awsRoleSessionName": "role_session_name"}
-#: Options of Amazon's login module that change nothing here → why.
+#: Options of Amazon's login module without effect here → the reason.
 _NO_EFFECT: Final = {
     "awsDebugCreds": "kafkalite check says whose credentials are used",
     "awsMaxRetries": "AWS_MAX_ATTEMPTS says how often they are asked for",
@@ -51,7 +51,7 @@ _NO_CREDENTIALS: Final = (
 
 @dataclass(frozen=True)
 class AwsIdentity:
-    """Whose tokens: those of the default credentials of the process, of a profile, or of a role."""
+    """The AWS credentials: the default ones of the process, those of a profile, or of a role."""
 
     region: str
     profile: str = ""
@@ -103,8 +103,8 @@ def aws_tokens(identity: AwsIdentity, clock: Clock) -> Callable[[], Token]:
 
 
 def _cause(error: Exception) -> str:
-    """Texts of botocore's own errors name what is missing; those of others, and of Amazon's services, may repeat what
-    they were sent."""
+    """A cause without secrets: the texts of botocore's own errors name the missing part; others, and those of Amazon's
+    services, may repeat secrets that they were sent."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return f"Amazon's service answers {response.get('Error', {}).get('Code')}"
@@ -112,7 +112,7 @@ def _cause(error: Exception) -> str:
     return str(error).rstrip(".") if is_botocores else _NOT_FOUND.get(type(error), type(error).__name__)
 
 
-#: What the library raises if its chain of credentials finds none.
+#: The errors that the library raises if its chain of credentials finds none.
 _NOT_FOUND: Final[dict[type[Exception], str]] = {
     AttributeError: "no AWS credentials are found",
     ValueError: "the AWS credentials are empty",
@@ -263,7 +263,7 @@ def _credentials(config: ClientConfig) -> ClientCredentials:
 
 
 def _assertion(config: ClientConfig) -> Assertion | None:
-    """How an assertion is made; a file is preferred to a new one, as in Kafka."""
+    """The source of assertions; a file takes precedence over a new assertion, as in Kafka."""
     if config.sasl_oauthbearer_assertion_file:
         return Assertion(config.sasl_oauthbearer_assertion_file, prefix=config.option_prefix)
     key_file, issuer = config.sasl_oauthbearer_assertion_private_key_file, config.sasl_oauthbearer_assertion_claim_iss
@@ -309,6 +309,6 @@ def _extensions(config: ClientConfig) -> dict[str, str]:
 
 
 def _tls(config: ClientConfig) -> ClientSslConfig:
-    """Which certificates the endpoint may have: the ``ssl.*`` options of the login module, as in Kafka."""
+    """The options that verify the endpoint's certificate: ``ssl.*`` of the login module, as in Kafka."""
     properties = {name: value for name, value in _jaas(config).items() if name.startswith("ssl.")}
     return parse(ClientSslConfig, properties, prefix=f"{config.option('sasl.jaas.config')}: ")

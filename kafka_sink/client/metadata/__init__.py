@@ -1,1 +1,1 @@
-"""The cluster as a client has it: nodes, topics, partitions and their leaders, as immutable snapshots."""
+"""A client's view of the cluster: nodes, topics, partitions and their leaders, as immutable snapshots."""

@@ -254,7 +254,7 @@ class _Draft:
         elif code is ErrorCode.NONE:
             known = self._known(name, topic_id)
             for partition in topic.partitions:
-                # A partition with an error still has its latest epoch, so it is not left out.
+                # A partition with an error still has its latest epoch, so it is not omitted.
                 if partition.error_code:
                     self.is_stale |= ErrorCode.of(partition.error_code).is_invalid_metadata
                 self.partitions.append(self._partition(name, partition, known.get(partition.partition_index)))

@@ -1,4 +1,4 @@
-"""A client's metadata of the cluster, and when to refresh it.
+"""A client's metadata of the cluster, and the time of its next refresh.
 
 Application threads add topics, request an update and wait for it. The network thread checks whether an update is due,
 sends the request and passes the answer in. Every method may be called from any thread. It never sends anything itself,

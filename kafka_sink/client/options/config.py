@@ -153,7 +153,7 @@ class OAuthConfig(c.Options):
 
     @property
     def refresh_rules(self) -> RefreshRules:
-        """When tokens are renewed."""
+        """The rules for the renewal of tokens."""
         return RefreshRules(
             self.sasl_login_refresh_window_factor,
             self.sasl_login_refresh_window_jitter,
@@ -163,7 +163,7 @@ class OAuthConfig(c.Options):
 
     @property
     def endpoint_limits(self) -> EndpointLimits:
-        """How long the token endpoint is waited for."""
+        """The time-outs of requests to the token endpoint."""
         return EndpointLimits(
             self.sasl_login_connect_timeout_ms,
             self.sasl_login_read_timeout_ms,
@@ -332,14 +332,14 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
 
     #: Options of Kafka's Java clients; a configuration copied from one must not fail because of them.
     NO_EFFECT: ClassVar[Mapping[str, str]] = other_names.NO_EFFECT
-    #: Those that would change what was promised.
+    #: Those that are refused, because without them the guarantees would change.
     NOT_SUPPORTED: ClassVar[Mapping[str, str]] = other_names.NOT_SUPPORTED
 
     reader_of = staticmethod(other_names.reader_of)
     instead_of = staticmethod(other_names.instead_of)
 
     def settle(self, explicit: Collection[str]) -> Self:
-        """A wait before reconnecting that was set does not grow unless its maximum was set too, as in Kafka."""
+        """If ``reconnect.backoff.ms`` is set without its maximum, the backoff does not grow, as in Kafka."""
         if "reconnect.backoff.ms" not in explicit or "reconnect.backoff.max.ms" in explicit:
             return self
         return replace(self, reconnect_backoff_max_ms=self.reconnect_backoff_ms)

@@ -1,11 +1,11 @@
-"""Remedies for the names that other clients have: librdkafka's, kafka-python's, old ones of Kafka's; and
-the options of Kafka's Java clients that are not options here, each with the reason. Also the options that stand in
-shared files and that only others read: consumers, admin clients, Streams, Connect, registries.
+"""Remedies for the option names of other clients: librdkafka's, kafka-python's, old ones of Kafka's; and the options
+of Kafka's Java clients that are not options here, each with the reason. Also the options in shared files that only
+other programs read: consumers, admin clients, Streams, Connect, registries.
 
-Data only; read when a configuration is parsed. A hint stands here only if it keeps the meaning: where units or forms
-differ, the text says so, and where nothing corresponds it says that too. A configuration that was written for a Java
-client works here, unless an option in it would change what the client promises: then it is refused. ``{prefix}`` is
-that of the user's names.
+Data only; read when a configuration is parsed. A hint must preserve the meaning: if units or formats differ, or if
+there is no equivalent, the text says so. A configuration for a Java client works here, unless one of its options would
+change the guarantees of the client: such an option is refused. ``{prefix}`` is the prefix of the user's option
+names.
 
 Source: librdkafka's ``CONFIGURATION.md``; kafka-python's and aiokafka's ``KafkaProducer``; the ``ProducerConfig`` of
 Kafka 0.8 to 0.10; apache/kafka ``ProducerConfig``, ``CommonClientConfigs``, ``SslConfigs``, ``SaslConfigs``,
@@ -36,7 +36,7 @@ CONSUMERS: Final = words("""
     max.partition.fetch.bytes max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms
     share.acknowledgement.mode share.acquire.mode value.deserializer
 """)
-#: What consumers of librdkafka have besides.
+#: Further options of librdkafka's consumers.
 LIBRDKAFKA_CONSUMERS: Final = words("""
     auto.commit.enable consume.callback.max.messages coordinator.query.interval.ms enable.auto.offset.store
     enable.partition.eof fetch.error.backoff.ms fetch.message.max.bytes fetch.queue.backoff.ms fetch.wait.max.ms
@@ -71,7 +71,7 @@ CONNECT: Final = words("""
     status.storage.replication.factor status.storage.topic task.shutdown.graceful.timeout.ms topic.creation.enable
     topic.tracking.allow.reset topic.tracking.enable value.converter worker.sync.timeout.ms worker.unsync.backoff.ms
 """)
-#: What Confluent's serializers and deserializers read.
+#: Options of Confluent's serializers and deserializers.
 REGISTRY_CLIENTS: Final = words("""
     auto.register.schemas avro.reflection.allow.null avro.remove.java.properties avro.use.logical.type.converters
     basic.auth.credentials.source basic.auth.user.info bearer.auth.cache.expiry.buffer.seconds bearer.auth.client.id
@@ -103,11 +103,11 @@ BY_READER: Final[Mapping[str, tuple[str, ...]]] = {
     "for clients of a schema registry": REGISTRY_CLIENTS,
 }
 READERS: Final[Mapping[str, str]] = {name: reader for reader, names in BY_READER.items() for name in names}
-#: The beginnings of names that Streams and Connect pass on to clients of their own.
+#: Prefixes of the options that Streams and Connect pass on to their own clients.
 _OF_INNER_CLIENTS: Final = re.compile(
     r"(?:(?:main|restore|global)\.)?(?:consumer|producer|admin)\.(?:override\.)?(?=[a-z])"
 )
-#: The same of what they pass on to converters, topics and clients of a registry.
+#: Prefixes of the options that they pass on to converters, topics and clients of a registry.
 _OF_INNER_PARTS: Final = (
     ("topic.", "for Kafka Streams"),
     ("key.converter.", "for Kafka Connect"),
@@ -132,7 +132,7 @@ def reader_of(name: str) -> str | None:
 
 
 def is_of_registry_clients(name: str) -> bool:
-    """Whether *name* is for clients of a schema registry, which a user's own serializer may be."""
+    """Whether *name* is for clients of a schema registry, such as a user's own serializer."""
     return reader_of(name) == "for clients of a schema registry"
 
 
@@ -143,7 +143,7 @@ _TICKETS: Final = (
 )
 _OWN_FIGURES: Final = "metrics are available from the producer's metrics() and prometheus()"
 
-#: Options that are accepted with a warning, because nothing that was promised changes without them.
+#: Options that are accepted with a warning, because the guarantees are the same without them.
 NO_EFFECT: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         words("config.providers.env.class config.providers.file.class config.providers.dir.class"), _BUILT_IN
@@ -177,7 +177,7 @@ _READ_AS_USER: Final = (
     "providers off"
 )
 
-#: Options that are refused, because the client would not do what they ask for; ``{prefix}`` is that of the user.
+#: Options that are refused, because the client cannot comply with them; ``{prefix}`` is that of the user.
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         words("""
@@ -192,7 +192,7 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
 }
 
 
-#: Another name for the same: values and units are those of the Java name.
+#: Aliases: values and units are those of the Java name.
 SAME: Final[Mapping[str, str]] = {
     "bootstrap": "bootstrap.servers",
     "bootstrap.brokers": "bootstrap.servers",
@@ -249,7 +249,7 @@ _TIME_OUT: Final = (
     "{prefix}delivery.timeout.ms all of it"
 )
 
-#: What has no name of its own here, or another form.
+#: Options without an equivalent here, or with another form.
 OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         words("""

@@ -55,12 +55,12 @@ def describe_topics_configs(names: Sequence[str]) -> configs.DescribeConfigsRequ
 
 
 def describe_broker_config(node: Node, name: str) -> configs.DescribeConfigsRequest:
-    """Asks *node* for its setting *name*. It must be sent to that node: a broker returns only its own settings."""
+    """The request for a setting of *node*. It must be sent to that node: a broker returns only its own settings."""
     return configs.DescribeConfigsRequest(resources=[configs.DescribeConfigsResource(_BROKER, str(node.id), [name])])
 
 
 def visible_settings(answer: Struct) -> dict[str, str]:
-    """Setting → value, of all resources in *answer*, without what the brokers do not show."""
+    """Setting → value, of all resources in *answer*, without those that the brokers do not show."""
     assert isinstance(answer, configs.DescribeConfigsResponse)
     return {each.name: each.value for result in answer.results for each in result.configs if each.value is not None}
 
@@ -127,7 +127,7 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
     :param topics: the partitions of each topic; None for all offsets of the group.
     :param waits_for_transactions: wait for the end of transactions that would change the offsets. Old brokers cannot
         wait and answer at once.
-    :param refuses_old_brokers: never ask a broker that cannot wait.
+    :param refuses_old_brokers: send no request to a broker that cannot wait.
     """
 
     api_key = ApiKey.OFFSET_FETCH
@@ -166,7 +166,7 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
         response = self._expect(body, group_offsets.OffsetFetchResponse)
         answer: Any = response.groups[0] if response.groups else response
         if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            # Some coordinators say so of a group without offsets, as KIP-848 permits; Kafka answers without any.
+            # Some coordinators return this code for a group without offsets, as KIP-848 permits; Kafka's do not.
             return Done({})
         parts = {
             TopicPartition(topic.name, part.partition_index): part

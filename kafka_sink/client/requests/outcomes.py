@@ -1,11 +1,10 @@
 """Requests to coordinators as pure values: a request in, an outcome out.
 
-A :class:`CoordinatorRequest` says how the request is built for a negotiated version, and what its answer contains.
-:class:`Attempts` is one request until its final outcome. Whoever drives it sends :attr:`Attempts.request`, passes the
-answer to :meth:`Attempts.take`, and follows the outcome; nothing here sends or waits. What an error code means is the
-decision of the one who drives, its :data:`Reactions`: a producer's are in
-``producer/transactions/request_queue.py``, those of callers whose requests may all be repeated in
-``client/blocking/coordinator_requests.py``.
+A :class:`CoordinatorRequest` builds the request for a negotiated version, and reads its answer. :class:`Attempts` is
+one request until its final outcome. The caller sends :attr:`Attempts.request`, passes the answer to
+:meth:`Attempts.take`, and processes the outcome; nothing here sends or waits. The :data:`Reactions` of the caller
+determine the meaning of an error code: those of a producer are in ``producer/transactions/request_queue.py``, those of
+callers whose requests may all be repeated in ``client/blocking/coordinator_requests.py``.
 
 Source: FindCoordinator (KIP-699); apache/kafka ``TransactionManager.TxnRequestHandler``; KIP-1050 (classes of errors).
 """
@@ -70,7 +69,7 @@ class Errors(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request failed with *code*; *reaction* says what follows."""
+    """The request failed with *code*; *reaction* is the consequence."""
 
     reaction: Reaction
     code: ErrorCode
@@ -82,7 +81,7 @@ class Refused:
 
 
 class CoordinatorRequest(ABC, Generic[T]):
-    """A request that may be sent any number of times, each time to the coordinator that is known then."""
+    """A request that may be sent any number of times, each time to the current coordinator."""
 
     api_key: ClassVar[ApiKey]
 
@@ -114,7 +113,7 @@ class CoordinatorRequest(ABC, Generic[T]):
 
 
 def only_one(items: Sequence[T]) -> T:
-    """The item of an answer about one thing. :raises ProtocolError: if the broker sent another number of them."""
+    """The only item of an answer. :raises ProtocolError: if the broker sent another number of items."""
     if len(items) != 1:
         raise ProtocolError(f"the broker answered about {len(items)} things, and was asked about one: {items!r:.200}")
     return items[0]
@@ -155,8 +154,8 @@ def gravest(api_key: ApiKey, codes: Iterable[ErrorCode], reactions: Reactions) -
 
 @dataclass(frozen=True)
 class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
-    """Finds the coordinators of *names*, all of one key type. Before version 4 a request has room for one name, and the
-    first is asked about."""
+    """Finds the coordinators of *names*, all of one key type. Before version 4 a request has room for one name, which
+    is the first."""
 
     api_key = ApiKey.FIND_COORDINATOR
 
@@ -177,8 +176,8 @@ class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
         return FindCoordinatorRequest(key_type=self.key_type, key=self.names[0])
 
     def coordinators(self, body: Struct) -> Mapping[CoordinatorKey, Node]:
-        """The coordinators in *body*, also if others are not available. An answer without a name that was asked for, or
-        without an address, has none."""
+        """The coordinators in *body*, also if others are not available. Entries for other names, or without an address,
+        are ignored."""
         return {
             (self.key_type, name): Node(entry.node_id, entry.host, entry.port)
             for name, entry in self._each(body)

@@ -1,6 +1,6 @@
 """The requests of a transaction: how they are built, and what their answers contain.
 
-The transactional producer and the driver of exactly-once writes send the same requests; each follows the outcomes in
+The transactional producer and the driver of exactly-once writes send the same requests; each processes outcomes in
 its own way (see :mod:`outcomes`). Pure values: they are built from plain values, hold no state, and may be sent again.
 
 Source: InitProducerId (KIP-360, KIP-939), AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn (KIP-98);
@@ -41,7 +41,7 @@ TWO_PHASE_VERSION: Final = 6
 #: The option of producers, and the setting of brokers that permits it.
 TWO_PHASE_SETTING: Final = "transaction.two.phase.commit.enable"
 
-#: How brokers are told to offer two-phase commit, and to whom.
+#: The broker settings and the permission that two-phase commit requires.
 TWO_PHASE_NEEDS: Final = (
     "two-phase commit (transaction.two.phase.commit.enable=true) needs brokers with the settings "
     "transaction.two.phase.commit.enable=true and unstable.api.versions.enable=true (Apache Kafka 4.3 or newer), and, "
@@ -57,11 +57,11 @@ _COMMIT_WITH_MEMBER_VERSION: Final = 3
 
 @dataclass(frozen=True)
 class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
-    """Requests a producer id and epoch; without a transactional id any broker gives them out.
+    """Requests a producer id and epoch; without a transactional id any broker assigns them.
 
     With a transactional id, the previous producer is fenced and its open transaction is aborted. With *expected*, the
     request succeeds only if that is still the current producer of the id. With *two_phase*, the id's transactions never
-    time out (KIP-939); the time-out has no meaning then.
+    time out (KIP-939); the time-out is ignored then.
     """
 
     api_key = ApiKey.INIT_PRODUCER_ID
@@ -179,7 +179,7 @@ _FIRST_OF_VERSION_2: Final = 5
 
 @dataclass(frozen=True)
 class _VersionedRequest(_TransactionRequest[T]):
-    """A request whose version tells the broker the version of the transaction."""
+    """A request whose version determines the version of the transaction."""
 
     transaction_version: TransactionVersion
 
