@@ -1,9 +1,9 @@
-"""Who may log in with a password, the ACLs of the cluster, and the decisions about what a client may do.
+"""The users with passwords, the ACLs of the cluster, and the authorization of clients.
 
-Network threads read the users for each login; handlers ask the authorizer on their threads. It reads the cluster's
-image and changes nothing. It must decide as Kafka's StandardAuthorizer does: a DENY wins over every ALLOW; without an
-ACL for the resource, the default applies; super users may do everything. Passwords of SCRAM users are not kept, only
-salted keys.
+Network threads read the users for each login; handlers call the authorizer on their threads. It reads the cluster's
+image and changes nothing. It must decide as Kafka's StandardAuthorizer does: a DENY takes precedence over every ALLOW;
+without an ACL for the resource, the default applies; super users may do everything. Passwords of SCRAM users are not
+kept, only salted keys.
 
 Source: apache/kafka ``AclCache``, ``StandardAuthorizer``, ``StandardAuthorizerData``,
 ``Authorizer.authorizeByResourceType`` (KIP-679).
@@ -37,8 +37,8 @@ from kafka_sink.common.text import words
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """*passwords* are those of PLAIN; *configured* are SCRAM's users of the configuration, *stored* those of the
-    cluster, which come first."""
+    """*passwords* are those of PLAIN; *configured* are the SCRAM users of the configuration, *stored* those of the
+    cluster, which take precedence."""
 
     passwords: Mapping[str, str] = field(repr=False)
     configured: ScramUsers = field(repr=False)
@@ -49,7 +49,7 @@ class Users:
         return self.stored().get(key) or self.configured.get(key)
 
 
-#: What a file says of an ACL; codes are numbers.
+#: The fields of an ACL in the file; codes are numbers.
 _FIELDS: Final = attrgetter(
     *words("""
         principal operation.value resource_type.value resource_name pattern_type.value permission_type.value host
@@ -59,7 +59,7 @@ _FIELDS: Final = attrgetter(
 
 @dataclass(frozen=True, slots=True)
 class AclCache:
-    """*acls* in the order in which they were created, each once."""
+    """*acls* in the order of their creation, without duplicates."""
 
     acls: tuple[AclBinding, ...] = ()
     #: Resource type, pattern type and name → ACLs.
@@ -128,12 +128,12 @@ _IMPLIED_BY: Final = {
         AclOperation[name] for name in words("DESCRIBE_CONFIGS ALTER_CONFIGS ALL")
     ),
 }
-#: Any topic will do: with this name only super users and a default of ALLOW are asked for.
+#: The name that Kafka checks first, so that super users are allowed in spite of DENY ACLs.
 _NO_NAME: Final = "hardcode"
 
 
 class Authorizer:
-    """The decisions for one cluster; without ``authorizer.class.name`` everybody may do everything."""
+    """The decisions for one cluster; without ``authorizer.class.name`` every client may do everything."""
 
     def __init__(self, config: BrokerConfig, acls: Callable[[], AclCache]) -> None:
         #: Whether ACLs are enforced.

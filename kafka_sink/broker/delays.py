@@ -1,4 +1,4 @@
-"""Later work: a timer with one thread for all deadlines of a cluster, and operations that wait without a thread.
+"""Delayed work: a timer with one thread for all deadlines of a cluster, and operations that wait without a thread.
 
 Any thread may schedule actions; :meth:`Timer.run_due` is one iteration of the timer's own thread. Actions must be
 short; errors of an action are logged and ignored. While nothing is scheduled the thread sleeps without waking up.

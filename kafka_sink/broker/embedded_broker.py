@@ -1,6 +1,6 @@
 """A Kafka cluster inside this process: the public entry point.
 
-Any thread may start and stop it; it runs threads of its own. All nodes share one cluster state and one set of logs:
+Any thread may start and stop it; it runs its own threads. All nodes share one cluster state and one set of logs:
 data is stored once, and the replicas of a partition are the nodes that may lead it.
 """
 
@@ -34,7 +34,7 @@ _LAST_PORT: Final = 65535
 
 _log = logging.getLogger(__name__)
 
-#: Clusters that run without a with statement, by their addresses; held here because their names may be lost.
+#: Running clusters without a with statement → their addresses; kept here because a program may lose its reference.
 _left_running: Final[dict[RunningCluster, str]] = {}
 _told: Final = Said()
 
@@ -68,7 +68,7 @@ class EmbeddedCluster:
     ) -> None:
         """Does not start anything.
 
-        :raises ConfigError: if an argument is no number, or the configuration contradicts itself.
+        :raises ConfigError: if an argument is not a number, or the configuration contradicts itself.
         """
         config = config or BrokerConfig()
         _check_number("nodes", nodes)
@@ -108,7 +108,8 @@ class EmbeddedCluster:
         """Open the logs and start every node; clients can connect when this returns.
 
         :raises OSError: if an address cannot be bound, or the data directory is in use or not usable.
-        :raises ConfigError: if the data directory holds something else, or the configuration contradicts itself.
+        :raises ConfigError: if the data directory has other content, or the configuration contradicts itself.
+        :raises RuntimeError: if the cluster is already running.
         """
         self._start(is_scoped=False)
 
@@ -240,7 +241,7 @@ class EmbeddedCluster:
 
     def prometheus(self) -> str:
         """:meth:`metrics` as OpenMetrics."""
-        # Programs that show no metrics start without it.
+        # Imported on use: most programs do not need it.
         from kafka_sink.common.exposition import OPENMETRICS, rendered
 
         return rendered(self.metrics(), OPENMETRICS)[0]
@@ -266,8 +267,8 @@ class EmbeddedCluster:
 
 
 def _tell_of_others(started: str) -> None:
-    """Say once that another cluster still runs beside the one at *started*: a cell of a notebook that is run again
-    loses its name, and nobody stops it."""
+    """Warn once that another cluster still runs besides the one at *started*: if a notebook cell is run again, the
+    previous cluster loses its name and is not stopped."""
     others = ", ".join(_left_running.values())
     if others and _told.is_new("others"):
         _log.warning(

@@ -1,7 +1,7 @@
 """The objects that exist only while the nodes of a cluster run: those that all nodes share, and of each node its socket
 server, its handler threads and its advertised addresses.
 
-Called by the threads that start and stop nodes, one at a time; a node runs threads of its own. No thread, socket or
+Called by the threads that start and stop nodes, one at a time; a node runs its own threads. No thread, socket or
 temporary directory may be left behind once it is stopped.
 
 Source: apache/kafka ``BrokerServer``.
@@ -172,7 +172,7 @@ class RunningCluster:
         """*data_dir*: None for a temporary directory.
 
         :raises OSError: if the data directory is in use or not usable.
-        :raises ConfigError: if it holds something else.
+        :raises ConfigError: if it has other content.
         """
         self._config = config
         self._clock = clock

@@ -31,7 +31,7 @@ Endpoints = Mapping[str, EndPoint]
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """*members* are all nodes that may be given replicas, *nodes* those that run."""
+    """*members* are all nodes that may have replicas, *nodes* those that run."""
 
     cluster_id: str
     members: tuple[int, ...]
@@ -44,7 +44,7 @@ class ClusterImage:
     acls: AclCache = field(default_factory=AclCache)
     #: The quotas of each entity, by Kafka's names.
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
-    #: Users that clients made; those of the configuration are not here.
+    #: Users that clients have created, without those of the configuration.
     scram_users: ScramUsers = field(default_factory=dict)
     names: Mapping[UUID, str] = field(init=False, compare=False, repr=False)
 
@@ -65,7 +65,7 @@ class Draft:
         self.acls = image.acls
         self.quotas = dict(image.quotas)
         self.scram_users = dict(image.scram_users)
-        # Names without the difference of '.' and '_' → topics; made when it is needed.
+        # Names in which '.' and '_' are the same → topics; created on first use.
         self._merged: dict[str, str] | None = None
 
     def image(self) -> ClusterImage:

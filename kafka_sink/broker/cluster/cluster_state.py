@@ -3,8 +3,8 @@
 There is one object for all nodes. Handlers read it without a lock (everything it returns is immutable) and change it
 under a lock, in a draft of the next image. Persistent state is in one file, which is replaced as a whole before a
 change becomes visible: a topic whose creation was acknowledged exists after a crash, and a producer id is never
-allocated twice. What a request changes is one draft, however many things it names. The object must not call a listener
-while it holds a lock.
+allocated twice. All changes of a request are made in one draft. The object must not call a listener while it holds a
+lock.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class ClusterState:
         self._listeners: list[Callable[[], None]] = []
         # Replaced as a whole under the lock, read without it.
         self._image = ClusterImage("", self._node_ids)
-        # Guarded by the lock; the draft is there during a change only.
+        # Guarded by the lock; the draft exists only during a change.
         self._draft: Draft | None = None
         self._stored = b""
         self._first_replica = random.randrange(len(self._node_ids))
         self._next_producer_id = 0
         self._producer_ids_end = 0
-        #: Names of topics that were deleted and for which nobody has asked since; the oldest first.
+        #: Names of deleted topics that no client has requested since; the oldest first.
         self._just_deleted: dict[str, None] = {}
         if not self._load():
             cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
@@ -181,9 +181,9 @@ class ClusterState:
     ) -> dict[str, TopicState | ApiError]:
         """Delete topics and then their logs; the names cannot be reused until the logs are removed.
 
-        :returns: of each name the topic that was, or why it still exists: UNKNOWN_TOPIC_OR_PARTITION;
-            KAFKA_STORAGE_ERROR if not all its logs could be removed, for the remaining files would otherwise be read as
-            records of the next topic with this name.
+        :returns: for each name the deleted topic, or the error: UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if not
+            all its logs could be removed: the topic then still exists, because the remaining files would otherwise be
+            read as records of the next topic with this name.
         :raises OSError: if the change cannot be stored. Nothing is deleted.
         """
         outcomes: dict[str, TopicState | ApiError] = {}
@@ -206,10 +206,10 @@ class ClusterState:
         return outcomes
 
     def create_on_first_use(self, name: str) -> None:
-        """Create a topic because a client asks for it.
+        """Create a topic that a client has requested.
 
-        :raises ApiError: as :meth:`create_topic`; UNKNOWN_TOPIC_OR_PARTITION for the first client that asks for a topic
-            which was deleted: it need not know of that yet, and must not make it again without another question.
+        :raises ApiError: as :meth:`create_topic`; UNKNOWN_TOPIC_OR_PARTITION for the first request for a topic that was
+            deleted: the client may not know of the deletion yet, and only another request creates the topic again.
         """
         with self._lock:
             if name in self._just_deleted:
@@ -339,7 +339,7 @@ class ClusterState:
             draft.scram_users = {key: value for key, value in users.items() if value is not None}
 
     def create_acls(self, acls: Sequence[AclBinding]) -> None:
-        """Add *acls*; those that exist already stay as they are. They are on disk when this returns."""
+        """Add *acls*; existing ones are unchanged. They are on disk when this returns."""
         with self.changing() as draft:
             draft.acls = draft.acls.with_added(acls)
 
@@ -364,7 +364,7 @@ class ClusterState:
 
     @contextmanager
     def changing(self) -> Iterator[Draft]:
-        """A draft of the next image, which is stored and shown when the block ends; other changes wait for that.
+        """A draft of the next image, which is stored and published when the block ends; other changes wait for that.
 
         Changes within the block, by the methods of this class, become a part of it: any number of them costs one write.
         After an error nothing has changed. The block must be short, and must not wait for another lock.
@@ -392,7 +392,7 @@ class ClusterState:
                     listener()
 
     def _publish(self, image: ClusterImage) -> None:
-        """Store the image, then show it, so that a crash cannot remove a topic that was already visible."""
+        """Store the image, then publish it, so that a crash cannot remove a topic that was already visible."""
         if image == self._image:
             return
         data = encode(image)

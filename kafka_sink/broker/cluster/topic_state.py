@@ -32,8 +32,8 @@ _OF_TIERS: Final = "of remote storage, which does not exist here"
 
 @dataclass(frozen=True)
 class InertTopicConfig(Options):
-    """Kafka's other topic settings, which change nothing here, with Kafka's defaults. Values that would change
-    something are refused: a log is not compressed anew, the age of its segments is exact, and there is no remote
+    """Kafka's other topic settings, which have no effect here, with Kafka's defaults. Values that would require an
+    effect are refused: batches are not recompressed, the age of segments is exact, and there is no remote
     storage."""
 
     compression_type: str = STRING("producer", "batches are stored as they came", one_of("producer"))
@@ -88,7 +88,7 @@ TopicConfig: Final[type[Any]] = make_dataclass(
 )
 
 
-#: The same for settings that change nothing; the broker does not have these options.
+#: The same for settings without effect; the broker does not have these options.
 INERT_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "file.delete.delay.ms": "log.segment.delete.delay.ms",
@@ -100,7 +100,7 @@ INERT_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-#: Options of compaction that are no topic's, and can be changed on running brokers, too.
+#: Options of compaction without a topic setting, which can be changed on running brokers, too.
 CLEANER_OPTIONS: Final = frozenset({"log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"})
 
 
@@ -193,7 +193,7 @@ class PartitionState:
         return replace(self, leader=leader, leader_epoch=self.leader_epoch + (leader != NO_LEADER))
 
     def elected(self, running: Collection[int]) -> PartitionState:
-        """The partition with a running leader: the present leader if it runs, else the first replica that runs."""
+        """The partition with a running leader: the current leader if it runs, else the first replica that runs."""
         if self.leader in running:
             return self
         return self.led_by(next((replica for replica in self.replicas if replica in running), NO_LEADER))

@@ -1,9 +1,9 @@
-"""One group of the consumer protocol: its members, whom each partition is to belong to, and to whom it belongs.
+"""One group of the consumer protocol: its members, their target assignments and their current assignments.
 
-An assignor computes a target for all members, and each member goes towards it with its own heartbeats: it gives up what
-it is not to have, acknowledges that, and is given the rest as soon as nobody else has it. Every partition of a
-subscribed topic goes to exactly one member that is subscribed to it. :mod:`consumer_groups` changes a group under the
-coordinator's lock. This module must not read a clock, store anything or send answers.
+An assignor computes a target for all members, and each member reconciles itself by its heartbeats: it revokes the
+partitions outside its target, acknowledges that, and receives the others as soon as no other member owns them. Every
+partition of a subscribed topic is assigned to exactly one member that subscribes to it. :mod:`consumer_groups` changes
+a group under the coordinator's lock. This module must not read a clock, store anything or send answers.
 
 Source: KIP-848; apache/kafka ``UniformAssignor``, ``RangeAssignor``, ``ConsumerGroup``, ``ConsumerGroupMember``,
 ``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``; KIP-1251 (epochs of assigned partitions).
@@ -35,19 +35,19 @@ Assignment: TypeAlias = frozenset[TopicIdPartition]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member as assignors see it: the ids of its topics that exist, and what it was to have so far."""
+    """The input of assignors about a member: the ids of its existing topics, and its previous target."""
 
     topics: frozenset[UUID]
     target: Assignment
     instance_id: str | None
 
 
-#: From members by id, and the number of partitions of each of their topics, to what each member is to have.
+#: Computes the target of each member from the members by id and the number of partitions of each of their topics.
 Assignor: TypeAlias = Callable[[Mapping[str, Subscriber], Mapping[UUID, int]], dict[str, Assignment]]
 
 
 def assign_uniformly(members: Mapping[str, Subscriber], partitions: Mapping[UUID, int]) -> dict[str, Assignment]:
-    """Numbers of partitions that differ by one at most, as far as subscriptions allow; no more than that moves."""
+    """Assign numbers of partitions that differ by at most one, if subscriptions allow, without needless moves."""
     held: dict[str, dict[UUID, list[int]]] = {
         member_id: {topic: [] for topic in member.topics} for member_id, member in members.items()
     }
@@ -88,8 +88,8 @@ def assign_uniformly(members: Mapping[str, Subscriber], partitions: Mapping[UUID
 
 
 def assign_ranges(members: Mapping[str, Subscriber], partitions: Mapping[UUID, int]) -> dict[str, Assignment]:
-    """Of each topic a range to each member in the order of their ids, so that topics with equally many partitions are
-    divided alike. Static members come first, in the order of their instance ids."""
+    """Assign a range of each topic to each member, in the order of their ids, so that topics with the same number of
+    partitions are divided in the same way. Static members come first, in the order of their instance ids."""
     order = sorted(members, key=lambda each: (members[each].instance_id is None, members[each].instance_id or each))
     subscribers = Counter(topic for member in members.values() for topic in member.topics)
     extra = {topic: partitions[topic] % count for topic, count in subscribers.items()}
@@ -114,21 +114,21 @@ def _assignments(held: Mapping[str, Mapping[UUID, list[int]]]) -> dict[str, Assi
     }
 
 
-#: By the name that members ask for (``group.remote.assignor``); the first is used if none of them asks.
+#: Assignors by the name that members select (``group.remote.assignor``); the first is the default.
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}
 DEFAULT_ASSIGNOR: Final = "uniform"
 
 
-#: The epoch of a heartbeat that joins, leaves, or leaves as a static member that comes back.
+#: The epoch of a heartbeat to join, to leave, or to leave as a static member that will rejoin.
 JOINING: Final = 0
 LEAVING: Final = -1
 LEAVING_FOR_A_WHILE: Final = -2
-#: Partitions → the epoch in which the member was given each.
+#: Partition → the epoch in which it was assigned to the member.
 Owned: TypeAlias = Mapping[TopicIdPartition, int]
 
 
 class MemberState(Enum):
-    """What a member waits for: nothing, its own revocation of partitions, or that others give up what it is to have."""
+    """The state of a member: it has its target, has to revoke partitions, or waits for partitions of other members."""
 
     STABLE = "stable"
     UNREVOKED = "unrevoked"
@@ -139,7 +139,7 @@ class MemberState(Enum):
 class ConsumerMember:
     """One member. *topic_regex* is empty without one; *rack_id* is reported and has no effect, as in Kafka.
 
-    The member may use *assigned*; *revoking* it still has, until it acknowledges that it has given them up.
+    The member may use *assigned*; it still owns *revoking* until it acknowledges their revocation.
     """
 
     member_id: str
@@ -158,8 +158,8 @@ class ConsumerMember:
     revoking: Owned = field(default_factory=dict)
 
     def check_epoch(self, epoch: int, owned: Assignment | None) -> None:
-        """Return if a heartbeat with *epoch* is the member's. One with the previous epoch is, if the member has at most
-        what it was assigned: the answer with the present one may have been lost.
+        """Return if *epoch* is valid in a heartbeat of the member. The previous epoch is valid if the member owns no
+        other partitions than the assigned ones: the response with the current epoch may have been lost.
 
         :raises ApiError: FENCED_MEMBER_EPOCH.
         """
@@ -179,12 +179,12 @@ class ConsumerGroup:
 
     group_id: str
     epoch: int = 1
-    #: The epoch whose members and topics *targets* are for.
+    #: The epoch for whose members and topics *targets* were computed.
     assignment_epoch: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
-    #: Member id → what the member is to have.
+    #: Member id → its target assignment.
     targets: dict[str, Assignment] = field(default_factory=dict)
-    #: The members' patterns → the topics that matched, as of the last look.
+    #: The members' patterns → the topics that matched at the last evaluation.
     regexes: dict[str, frozenset[str]] = field(default_factory=dict)
     #: The subscribed topics that existed in *epoch*: id → number of partitions.
     topics: dict[UUID, int] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for."""
+        """The assignor that most members have selected."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(votes, key=votes.__getitem__, default=DEFAULT_ASSIGNOR)
 
@@ -233,7 +233,7 @@ class ConsumerGroup:
         return member
 
     def replace_static(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Give a static member a new id; it keeps what it has and is to have."""
+        """Give a static member a new id; it keeps its assignment and its target."""
         del self.members[old.member_id]
         new = self.members[member_id] = replace(old, member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
         self.targets[member_id] = self.targets.pop(old.member_id, frozenset())
@@ -263,11 +263,11 @@ class ConsumerGroup:
             self.epoch += 1
 
     def kept_since_ms(self, topic: str, commit_ms: int) -> int | None:
-        """From when on the retention of an offset counts; None while it may not expire."""
+        """The start of the retention time of an offset; None while it may not expire."""
         return None if self.is_subscribed_to(topic) else commit_ms
 
     def assign(self, existing: Mapping[str, TopicState]) -> None:
-        """Compute the targets of the present epoch."""
+        """Compute the targets of the current epoch."""
         subscribers = {
             member_id: Subscriber(
                 self._topic_ids(member, existing), self.targets.get(member_id, frozenset()), member.instance_id
@@ -280,12 +280,12 @@ class ConsumerGroup:
     def reconcile(
         self, member: ConsumerMember, existing: Mapping[str, TopicState], owned: Assignment | None
     ) -> ConsumerMember:
-        """*member* one step closer to its target; *owned* is what the client says it has, None if that is as before."""
+        """*member* one step closer to its target; *owned* is what the client reports that it owns, None = unchanged."""
         if self._is_reconciled(member):
             return member
         topic_ids = self._topic_ids(member, existing)
         waits = member.state is MemberState.UNREVOKED and _has_any(owned, member.revoking)
-        # While it waits for a revocation it is given nothing, but what it does not want any more it need not keep.
+        # Until the revocation is acknowledged, it receives no partitions, but may lose those of unsubscribed topics.
         wanted = member.assigned.keys() if waits else self.targets.get(member.member_id, frozenset())
         target = {partition for partition in wanted if partition.topic_id in topic_ids}
         kept = {partition: epoch for partition, epoch in member.assigned.items() if partition in target}
@@ -320,7 +320,7 @@ class ConsumerGroup:
     def check_committer(self, committer: Committer) -> ConsumerMember | None:
         """The member that commits; None for a client without membership, which may do so while there are no members.
 
-        :raises ApiError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH if its epoch is yet to come.
+        :raises ApiError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH if its epoch is larger than the current one.
         """
         if committer.generation < 0 and not self.members:
             return None
@@ -344,11 +344,11 @@ class ConsumerGroup:
 
 
 def may_commit(member: ConsumerMember, epoch: int, partition: TopicIdPartition) -> bool:
-    """Whether a commit of *member* in *epoch* is of one that it still has, and has had since then."""
+    """Whether *member* may commit in *epoch*: the current one, or one since which it has owned the partition."""
     assignment_epoch = member.assigned.get(partition, member.revoking.get(partition))
     return epoch == member.epoch or (assignment_epoch is not None and assignment_epoch <= epoch)
 
 
 def _has_any(owned: Assignment | None, partitions: Owned) -> bool:
-    """Whether the client has any of *partitions*, as far as it has said."""
+    """Whether the client reports that it owns any of *partitions*; True without a report."""
     return owned is None or not owned.isdisjoint(partitions)

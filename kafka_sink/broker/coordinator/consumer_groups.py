@@ -1,7 +1,7 @@
-r"""The groups of the consumer protocol: heartbeats, members that leave or are lost, and who may commit.
+r"""The groups of the consumer protocol: heartbeats, members that leave or expire, and the validation of commits.
 
 :class:`GroupCoordinator` calls this module under its lock. Every heartbeat is answered at once, so nothing waits here.
-A change is made to a copy of the group, which takes the group's place when it has been stored.
+A change is made to a copy of the group, which replaces the group when it has been stored.
 
 Regular expressions that clients send have RE2's syntax, as in Kafka, whose RE2/J is a translation of RE2. RE2 itself
 matches them (inside Arrow), because some patterns take exponential time in Python's ``re``, which also accepts what RE2
@@ -64,15 +64,15 @@ def full_matches(pattern: str, texts: Iterable[str]) -> list[str]:
     return [text for text, is_match in zip(texts, matches, strict=True) if is_match]
 
 
-#: Kafka's default of group.consumer.regex.refresh.interval.ms: how often patterns are matched again although the topics
-#: are the same, because permissions may have changed.
+#: Kafka's default of group.consumer.regex.refresh.interval.ms: the interval at which patterns are matched again even if
+#: the topics are the same, because permissions may have changed.
 _REGEX_REFRESH_MS: Final = 600_000
 _RETRY_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """A heartbeat of a member. None, and a rebalance time-out of −1, stand for "as before"."""
+    """A heartbeat of a member. None, and a rebalance time-out of −1, mean "unchanged"."""
 
     group_id: str
     member_id: str
@@ -86,13 +86,13 @@ class ConsumerHeartbeat:
     owned: Assignment | None
     client_id: str
     client_host: str
-    #: Whether the client may know of a topic that its pattern matches.
+    #: Whether the client may describe a topic that its pattern matches.
     may_describe: Callable[[str], bool]
     #: From version 1 on members choose their ids (KIP-1082).
     names_itself: bool
 
     def check(self) -> None:
-        """Look at the heartbeat alone; called without the lock, because a first pattern takes a while.
+        """Validate the heartbeat by itself; called without the lock, because the first pattern has to load RE2.
 
         :raises ApiError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION.
         """
@@ -134,14 +134,14 @@ class ConsumerHeartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Whether it says everything, as after an error; the answer then has the assignment in any case."""
+        """Whether all fields are set, as after an error; the answer then always has the assignment."""
         says_topics = self.topic_names is not None or self.topic_regex is not None
         return self.epoch == JOINING or (self.rebalance_timeout_ms != -1 and says_topics and self.owned is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """What a member is told; the assignment is None if it is as before."""
+    """The answer to a heartbeat; the assignment is None if it is unchanged."""
 
     member_id: str
     epoch: int
@@ -150,13 +150,13 @@ class HeartbeatResult:
 
 @dataclass(slots=True)
 class _Watched:
-    """A group and when its members are removed (monotonic); deadlines are not stored."""
+    """A group and the deadlines of its members (monotonic), which are not stored."""
 
     group: ConsumerGroup
-    #: Member id → when its session expires, and when it must have given up its partitions.
+    #: Member id → the end of its session, and the deadline for its revocation of partitions.
     sessions: dict[str, int] = field(default_factory=dict)
     revocations: dict[str, int] = field(default_factory=dict)
-    #: The topics among which patterns were last looked for, and when that is to be done again.
+    #: The topics against which patterns were last matched, and the time of the next match.
     matched: Mapping[str, TopicState] | None = None
     match_again_ms: int = 0
 
@@ -199,7 +199,7 @@ class ConsumerGroups:
         self._watched.pop(group_id, None)
 
     def heartbeat(self, request: ConsumerHeartbeat, now_ms: int) -> HeartbeatResult:
-        """Take a valid heartbeat of a member, which may join, leave or subscribe otherwise with it.
+        """Process a valid heartbeat of a member, which may join, leave or change its subscription.
 
         :raises ApiError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
             UNRELEASED_INSTANCE_ID.
@@ -267,7 +267,7 @@ class ConsumerGroups:
         *,
         anew: bool,
     ) -> bool:
-        """Look for the topics of the members' patterns if that may have another result than last time."""
+        """Match the members' patterns with the topics if the result may have changed; returns whether it did so."""
         used = {member.topic_regex for member in group.members.values()} - {""}
         due = existing is not watched.matched or now_ms >= watched.match_again_ms
         if not anew and not (used and due):
@@ -344,7 +344,7 @@ class ConsumerGroups:
         self._put(watched, group)
 
     def _put(self, watched: _Watched, group: ConsumerGroup) -> None:
-        """Store *group*, unless nothing changed, and let it take its place."""
+        """Store *group*, unless nothing changed, and publish it."""
         if group != watched.group or group.group_id not in self._watched:
             self._store.save_consumers(group)
             if group.epoch != watched.group.epoch:
@@ -365,8 +365,8 @@ class ConsumerGroups:
     def refused_commits(
         self, group: ConsumerGroup, committer: Committer, partitions: Collection[TopicPartition]
     ) -> set[TopicPartition]:
-        """Those of *partitions* whose offset a member may not commit, because its epoch is from before it was given
-        them, or it is not.
+        """Those of *partitions* whose offset a member may not commit: unknown ones and, with an older epoch than its
+        current one, those that it does not own or received after that epoch.
 
         :raises ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
         """
@@ -384,7 +384,7 @@ class ConsumerGroups:
 
 
 def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
-    """*member* with what its heartbeat says."""
+    """*member* with the fields of its heartbeat."""
     fields: dict[str, Any] = {
         "instance_id": request.instance_id,
         "rack_id": request.rack_id,

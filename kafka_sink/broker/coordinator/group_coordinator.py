@@ -73,7 +73,7 @@ class GroupCoordinator:
         self._offsets = GroupOffsets(store)
         self._membership = GroupMembership(config.group_initial_rebalance_delay_ms, self._save)
         self._groups: dict[str, Group] = {}
-        #: The groups of the consumer protocol; a group is in one of both.
+        #: The groups of the consumer protocol; a group has one protocol only.
         self._consumers = ConsumerGroups(config, self._store, cluster)
         # Group → the node that coordinates it, as of the last call of follow.
         self._placed: dict[str, int] = {}
@@ -194,13 +194,12 @@ class GroupCoordinator:
             return outcomes
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatResult:
-        """Take a heartbeat of the consumer protocol (KIP-848), with which a member also joins and leaves.
+        """Process a heartbeat of the consumer protocol (KIP-848), with which a member also joins and leaves.
 
-        An empty classic group becomes one of the consumer protocol; its offsets stay.
+        An empty classic group becomes one of the consumer protocol and keeps its offsets.
 
         :raises ApiError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID,
-            FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
-            INVALID_REGULAR_EXPRESSION.
+            FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
         """
         request.check()
         with self._locked() as now_ms:
@@ -340,7 +339,7 @@ class GroupCoordinator:
             return describe(self._known(group_id))
 
     def describe_consumers(self, group_id: str) -> ConsumerGroup:
-        """A group of the consumer protocol; it does not change any more. :raises ApiError: GROUP_ID_NOT_FOUND."""
+        """A group of the consumer protocol, which is not changed afterwards. :raises ApiError: GROUP_ID_NOT_FOUND."""
         with self._lock:
             group = self._consumers.get(group_id)
             if group is None:

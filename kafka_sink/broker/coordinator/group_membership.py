@@ -48,7 +48,7 @@ class GroupMembership:
         self.answers: list[Callable[[], None]] = []
 
     def rebalance_or_complete(self, group: Group, reason: str, now_ms: int) -> None:
-        """Start a rebalance after a member joined or changed its metadata, or complete the present one if possible."""
+        """Start a rebalance after a member joined or changed its metadata, or complete the current one if possible."""
         if group.can_rebalance:
             self.prepare(group, reason, now_ms)
         else:
@@ -206,7 +206,7 @@ class GroupMembership:
 
     @staticmethod
     def joined(group: Group, member_id: str, *, leader: str | None = None, skip_assignment: bool = False) -> JoinResult:
-        """The join response for a member of the present generation: the leader gets all members, unless another one
+        """The join response for a member of the current generation: the leader gets all members, unless another one
         is named as *leader*."""
         leads = leader is None and group.leader == member_id
         return JoinResult(

@@ -189,13 +189,13 @@ class Group:
     join_deadline_ms: int = FOREVER_MS
     #: When members that have not sent a sync are removed (monotonic).
     sync_deadline_ms: int = FOREVER_MS
-    #: By how much a first rebalance may still be delayed. member_came: whether a member joined during the delay.
+    #: The remaining delay of a first rebalance. member_came: whether a member joined during the delay.
     initial_delay_left_ms: int = 0
     member_came: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, and no rebalance goes on that may bring one."""
+        """Whether it has no members, and no rebalance is in progress that may add one."""
         return self.state is GroupState.EMPTY
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
@@ -308,7 +308,7 @@ class Group:
         return self.state in _MAY_FOLLOW[GroupState.PREPARING_REBALANCE]
 
     def next_generation(self) -> None:
-        """Begin the next generation with the present members; all expected members have joined."""
+        """Begin the next generation with the current members; all expected members have joined."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.read_subscriptions()
@@ -322,7 +322,7 @@ class Group:
         return topic in self.subscribed_topics
 
     def kept_since_ms(self, topic: str, commit_ms: int) -> int | None:
-        """From when on the retention of an offset counts (wall clock); None while it may not expire."""
+        """The start of the retention time of an offset (wall clock); None while it may not expire."""
         if self.protocol_type is None:
             since_ms = commit_ms
         elif self.state is GroupState.EMPTY:

@@ -40,7 +40,7 @@ class KeepsOffsets(Protocol):
     group_id: str
 
     def kept_since_ms(self, topic: str, commit_ms: int) -> int | None:
-        """From when on the retention of an offset counts (wall clock); None while it may not expire."""
+        """The start of the retention time of an offset (wall clock); None while it may not expire."""
 
 
 class GroupOffsets:

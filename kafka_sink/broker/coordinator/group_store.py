@@ -1,11 +1,11 @@
 """Stores groups of both protocols in the coordinators' file, each as a whole.
 
 :class:`GroupCoordinator` calls it under its lock. Of the protocols of a classic group's members only the selected one
-is stored, as in Kafka: after a restart no protocol is selected before all members have joined again. And as Kafka
-stores a group in one batch of records, which has a largest size, what its members say has that size at most.
+is stored, as in Kafka: after a restart no protocol is selected before all members have joined again. Kafka stores a
+group in one record batch of limited size; the same limit applies here to the metadata and assignments of a group.
 
 Source: apache/kafka ``GroupMetadataValue``; ``ConsumerGroupMemberMetadataValue``,
-``ConsumerGroupCurrentMemberAssignmentValue`` and ``ConsumerGroupTargetAssignmentMemberValue``, for what is kept.
+``ConsumerGroupCurrentMemberAssignmentValue`` and ``ConsumerGroupTargetAssignmentMemberValue``, for the stored fields.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from kafka_sink.common.text import words
 _IDENTITY: Final = attrgetter(
     *words("member_id instance_id client_id client_host rebalance_timeout_ms session_timeout_ms")
 )
-#: What of a member of the consumer protocol is stored as it is.
+#: The fields of a member of the consumer protocol that are stored without conversion.
 _PLAIN: Final = words("""
     member_id instance_id rack_id client_id client_host rebalance_timeout_ms topic_regex assignor epoch previous_epoch
 """)
 
 
 def too_large(group_id: str, size: int) -> ApiError:
-    """The error for a group that cannot be stored, because its members say *size* bytes; the code is Kafka's."""
+    """The error for a group that cannot be stored, because its members' data has *size* bytes; Kafka's code."""
     text = f"{size} bytes of metadata and assignments of group {group_id} exceed message.max.bytes"
     return ApiError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class GroupStore:
-    """Reads and writes groups, in which the members say *most_bytes* at most.
+    """Reads and writes groups, whose members' metadata and assignments have at most *most_bytes*.
 
     :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
     """
@@ -136,7 +136,7 @@ class GroupStore:
 
 
 def _delete(connection: sqlite3.Connection, group_id: str) -> None:
-    """Delete what is stored of a group of either protocol, except its offsets."""
+    """Delete a group of either protocol, except its offsets."""
     for table in ("groups", "members", "consumer_groups"):
         connection.execute(f"DELETE FROM {table} WHERE group_id = ?", (group_id,))
 

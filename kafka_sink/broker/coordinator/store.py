@@ -87,7 +87,7 @@ class CoordinatorStore:
         for suffix in ("", "-journal", "-wal", "-shm"):
             require_own(directory / f"{FILE_NAME}{suffix}")
         try:
-            # The files beside it get its permissions from SQLite.
+            # SQLite gives its additional files the same permissions.
             make_own_file(self._path)
             # Used by any thread that holds the lock.
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)

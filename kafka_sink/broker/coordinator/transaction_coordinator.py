@@ -259,7 +259,7 @@ class TransactionCoordinator:
 
     def _finish(self, present: TransactionMetadata, marked: frozenset[TopicPartition]) -> None:
         # Offsets are completed here, under the lock: a thread that completed them late would complete the pending
-        # offsets of the producer's next transaction. What is marked is not stored: writing a marker twice does no harm.
+        # offsets of the producer's next transaction. The marked partitions are not stored: a second marker is harmless.
         marked |= self._markers.end_offsets(present)
         metadata = replace(present, partitions=present.partitions - marked)
         self._ids[metadata.transactional_id] = metadata

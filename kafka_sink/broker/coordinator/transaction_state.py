@@ -211,7 +211,7 @@ def init_producer_id(
 ) -> TransactionMetadata:
     """Assign the id to a producer; an open transaction is aborted first, and the producer has to retry.
 
-    *expected* is what the producer has already (KIP-360); *fence_version* is the transaction version of the abort.
+    *expected* is the producer's present identity (KIP-360); *fence_version* is the transaction version of the abort.
 
     :raises ApiError: PRODUCER_FENCED if another producer has the id now; CONCURRENT_TRANSACTIONS.
     """

@@ -1,4 +1,4 @@
 """Fault injection: failures of the broker, the network or the disk that clients may see, triggered on demand.
 
-It owns the faults that are set; request handlers and processors ask it. It must not reach into a handler.
+It owns the faults that are set; request handlers and processors query it. It must not modify a handler.
 """

@@ -317,7 +317,7 @@ _BY_TYPE: Final[Mapping[str, Callable[[str], Any]]] = {
     "ErrorCode": _error,
     "bool": _flag,
 }
-#: Of the fields of a fault but its target, by their annotations.
+#: Field of a fault, except its target → the parser of its type.
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = MappingProxyType(
     {item.name: _BY_TYPE[str(item.type).removesuffix(" | None")] for item in fields(Fault)[1:]}
 )

@@ -1,7 +1,7 @@
-"""Settings of topics and brokers, altered and described: values, sources, and whether they may be changed.
+"""Alters and describes the settings of topics and brokers: values, sources, and whether they may be changed.
 
 Open logs apply a change at once. Of the broker options only those can be changed that are defaults of topic settings,
-and only for all brokers together (an empty name), because brokers share topics and data. What DescribeConfigs reports
+and only for all brokers together (an empty name), because brokers share topics and data. The answer of DescribeConfigs
 is derived from the option tables, so a new option needs no change here.
 
 Source: KIP-339; KIP-226 (sources and synonyms), KIP-569 (types and documentation); apache/kafka ``ConfigHelper``,
@@ -47,7 +47,7 @@ _TYPES: Final = {
     c.PLUGIN: 8,
     c.PLUGINS: LIST_TYPE,
 }
-#: Where a value comes from: the topic, all brokers while they run, a broker's configuration, or Kafka's default.
+#: The source of a value: the topic, all brokers while they run, a broker's configuration, or Kafka's default.
 _OF_TOPIC, _OF_ALL_BROKERS, _OF_BROKER, _BY_DEFAULT = 1, 3, 4, 5
 
 #: The value at one level; None if it must not be shown.
@@ -73,8 +73,8 @@ def topic_entries(configs: Mapping[str, str], config: BrokerConfig, changed: Map
 
 
 def broker_entries(config: BrokerConfig, changed: Mapping[str, str], effective: Mapping[str, str]) -> list[Setting]:
-    """Every option of a broker with *config* and the dynamic options in *changed*; *effective* are values that it had
-    to choose when it started."""
+    """Every option of a broker with *config* and the dynamic options in *changed*; *effective* are the values that it
+    determined at its start."""
     entries = []
     for name, (key, _) in c.keys(BrokerConfig).items():
         levels = _broker_levels(name, config, changed)
@@ -145,7 +145,7 @@ def unsupported(resource_type: int) -> ApiError:
 
 
 def require_settings(request: ApiRequest[Any], operation: AclOperation, resource: Resource) -> None:
-    """Return if the client may do *operation* on the settings of *resource*; the cluster's ACLs are for brokers.
+    """Return if the client may do *operation* on the settings of *resource*; for brokers, the cluster's ACLs apply.
 
     :raises ApiError: TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
     """
@@ -248,7 +248,7 @@ def _change(context: BrokerContext, resource: m.IncrementalAlterConfigsResource)
 def _list_parts(
     context: BrokerContext, resource: m.IncrementalAlterConfigsResource, name: str, configs: Mapping[str, str]
 ) -> list[str]:
-    """The present entries of the list *name*. :raises ApiError: INVALID_CONFIG if it is no list."""
+    """The current entries of the list *name*. :raises ApiError: INVALID_CONFIG if it is not a list."""
     defaults = context.cluster.defaults
     is_topic = resource.resource_type == TOPIC
     entries = topic_entries(configs, defaults, {}) if is_topic else broker_entries(defaults, configs, {})
@@ -335,7 +335,7 @@ _KINDS: Final = (TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 def list_config_resources(request: ApiRequest[m.ListConfigResourcesRequest]) -> None:
     """ListConfigResources (key 74): topics and brokers; groups and client metrics have no settings here (KIP-1142)."""
     request.require(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-    # Version 0 asks for client metrics only.
+    # Version 0 selects client metrics only.
     kinds = (set(request.body.resource_types) or set(_KINDS)) if request.version else {_CLIENT_METRICS}
     if not kinds <= set(_KINDS):
         request.respond(m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))

@@ -1,8 +1,8 @@
 """A handler's request: the broker's state, the permissions of the client, and the methods that answer it.
 
 Used by handler threads, and by the threads that complete delayed answers. Every request is answered exactly once.
-Handlers ask for permission before they look at a resource, so that an answer does not disclose whether it exists. Of
-what a request names, each has an outcome of its own: a failure does not affect the others.
+Handlers check the permission before they access a resource, so that an answer does not disclose whether it exists.
+Each item of a request has its own outcome: a failure does not affect the others.
 
 Source: apache/kafka ``AuthHelper``; ``KafkaApis`` and ``ControllerApis`` for the operation that each API needs.
 """
@@ -51,7 +51,7 @@ S = TypeVar("S", bound=Struct)
 
 @dataclass(frozen=True, slots=True)
 class BrokerContext:
-    """One node as handlers use it.
+    """The state of one node for handlers.
 
     The fields are not grouped, because every handler uses only a few of them, and each in another combination.
     """
@@ -98,7 +98,7 @@ class BrokerContext:
         return self.groups
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """Whether the partition exists, whoever leads it."""
+        """Whether the partition exists, on any leader or without one."""
         topic = self.cluster.topic(partition.topic)
         return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
@@ -110,7 +110,7 @@ class BrokerContext:
         return topic
 
     def led_partition(self, topic: TopicState, index: int, leader_epoch: int = -1) -> PartitionState:
-        """The partition, if this node leads it and the client's *leader_epoch* (−1 = not given) is the present one.
+        """The partition, if this node leads it and the client's *leader_epoch* (−1 = not given) is the current one.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         """
@@ -140,7 +140,7 @@ class BrokerContext:
 
         with storage_errors("cannot open a log"):
             log = self.logs.get_or_create(TopicPartition(topic.name, index), topic.settings.log, still_wanted)
-        # A log that was there may be that of the next topic with this name.
+        # An existing log may belong to the next topic with this name.
         if log is None or not still_wanted():
             raise ApiError(f"topic {topic.name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return log
@@ -229,7 +229,7 @@ class ApiRequest(Generic[S]):
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """The operations that the client may do on a resource: bit n stands for the operation with code n (KIP-430).
-        Of the cluster none for a client that may not describe it."""
+        For the cluster, 0 if the client may not describe it."""
         if resource_type is ResourceType.CLUSTER and not self.allows(AclOperation.DESCRIBE, resource_type):
             return 0
         return self.broker.authorizer.operations(self.principal, self.client_address, resource_type, name)
@@ -248,7 +248,7 @@ class ApiRequest(Generic[S]):
         self.sink.send_response(SendResponse(self.request, segments, on_complete))
 
     def refuse(self, error: ApiError) -> None:
-        """Answer that nothing of the request was done, because of *error*."""
+        """Answer the whole request with *error*; nothing of it was done."""
         self.respond(error_response(self.api_key, self.version, self.body, error.code, str(error)))
 
     def close_connection(self) -> None:
@@ -306,7 +306,7 @@ def storage_errors(what: str) -> Iterator[None]:
 def stored_together(
     context: BrokerContext, items: Iterable[T], change: Callable[[T], R], refused: Callable[[T, ApiError], R]
 ) -> list[R]:
-    """What *change* returns for each of *items*, or *refused* makes of its error; a failure does not affect the others.
+    """The result of *change* for each of *items*, or of *refused* for its error; a failure does not affect the others.
 
     All changes of the cluster are stored in one write. If that fails, all items have its error.
     """
@@ -326,8 +326,8 @@ def stored_together(
 
 
 def once(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Each of *items* the first time that its *key* occurs, so that a request which names one thing many times does not
-    get a response that is many times as large."""
+    """The first of *items* with each *key*, so that a request which repeats an item many times does not get a response
+    that is many times as large."""
     first: dict[Hashable, T] = {}
     for item in items:
         first.setdefault(key(item), item)

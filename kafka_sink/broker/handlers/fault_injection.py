@@ -132,7 +132,7 @@ _NO_ACKS = 0
 
 
 def handle_with_faults(request: ApiRequest[Any], handle: Handle, log: ContextLogger) -> None:
-    """Let *handle* have the request, or what the due faults leave of it."""
+    """Pass the request, or the part that the due faults leave, to *handle*."""
     due = [
         item.fault
         for item in request.broker.faults.may_befall(request.api_key.name.lower(), request.broker.node_id)

@@ -1,4 +1,4 @@
-"""What a client asks first: API versions and features; and SASL requests in a wrong state.
+"""The first request of a client: API versions and features; and SASL requests in a wrong state.
 
 A connection's authenticator handles SASL requests in the right state. Those that reach a handler come from a listener
 without SASL, or from a client that is already authenticated, and are rejected.

@@ -1,7 +1,7 @@
 """Fetch (key 1): reads batches from logs.
 
-A fetch that needs more data than there is waits in the purgatory, not on a thread. Clients that ask for a session
-(KIP-227) get none, as from a Kafka whose cache of sessions is full, and name all their partitions each time.
+A fetch that needs more data than there is waits in the purgatory, not on a thread. Clients that request a session
+(KIP-227) get none, as from Kafka if its session cache is full, and send all their partitions each time.
 
 Versions 13 and up identify topics by id; answers of versions 16 and up include a new leader.
 """
@@ -28,9 +28,9 @@ _NOWHERE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
 _FIRST_WITH_NEW_LEADER: Final = 12
-#: The epochs of requests that name all their partitions: one that asks for a session, and one that does not.
+#: The epochs of requests with all their partitions: one that requests a session, and one that does not.
 _WHOLE: Final = (0, -1)
-#: Replica id of all clients that are no followers.
+#: Replica id of all clients that are not followers.
 _CONSUMER: Final = -1
 _FIRST_WITH_ENDPOINTS: Final = 16
 _READ_COMMITTED: Final = 1
@@ -46,7 +46,7 @@ class _Reading:
     responses: list[m.FetchableTopicResponse]
     size: int
     failed: bool
-    #: Whether it read from a segment that will not grow, for which Kafka lets no reader wait.
+    #: Whether it read from a segment that will not grow, for which Kafka does not delay readers.
     closed: bool
     #: Appended bytes of each log at the time it was read, to detect later appends.
     appended: dict[TopicPartition, int]
@@ -150,7 +150,7 @@ def _readable_topic(request: ApiRequest[m.FetchRequest], data: m.FetchTopic) -> 
     if max(request.body.replica_id, request.body.replica_state.replica_id) == _CONSUMER:
         return permitted_topic(request, AclOperation.READ, data.topic, data.topic_id)
     if not request.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        # What a follower reads is refused topic by topic, with the error of topics.
+        # A follower gets the error of topics, for each topic.
         return ApiError("followers need CLUSTER_ACTION on CLUSTER", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return asked_topic(request, data.topic, data.topic_id)
 

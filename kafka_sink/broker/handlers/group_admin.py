@@ -1,4 +1,4 @@
-"""Groups as operators look at them and delete them."""
+"""Lists, describes and deletes groups, for operators."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FIRST_WITH_NOT_FOUND: Final = 6
 
 @api_handler(ApiKey.DESCRIBE_GROUPS, "0-6")
 def describe_groups(request: ApiRequest[m.DescribeGroupsRequest]) -> None:
-    """DescribeGroups (key 15): the members of groups and what they were assigned."""
+    """DescribeGroups (key 15): the members of groups and their assignments."""
     groups = [_describe(group_id, request) for group_id in dict.fromkeys(request.body.groups)]
     request.respond(m.DescribeGroupsResponse(groups=groups))
 
@@ -73,7 +73,7 @@ _CONSUMER: Final = 1
 
 @api_handler(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1")
 def consumer_group_describe(request: ApiRequest[m.ConsumerGroupDescribeRequest]) -> None:
-    """ConsumerGroupDescribe (key 69): the members of groups, what they have and what they are to have (KIP-848)."""
+    """ConsumerGroupDescribe (key 69): the members of groups, their assignments and targets (KIP-848)."""
     groups = [_described_consumers(request, group_id) for group_id in dict.fromkeys(request.body.group_ids)]
     request.respond(m.ConsumerGroupDescribeResponse(groups=groups))
 
@@ -93,7 +93,7 @@ def _described_consumers(
 
 
 def _require_topics(request: ApiRequest[m.ConsumerGroupDescribeRequest], group: m.DescribedConsumerGroup) -> None:
-    """:raises ApiError: TOPIC_AUTHORIZATION_FAILED if the client may not know of a topic that a member has."""
+    """:raises ApiError: TOPIC_AUTHORIZATION_FAILED if the client may not describe a topic of a member."""
     assignments = (part for member in group.members for part in (member.assignment, member.target_assignment))
     names = {topic.topic_name for assignment in assignments for topic in assignment.topic_partitions}
     if not all(request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
@@ -120,7 +120,7 @@ def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[Top
         member.client_host,
         sorted(member.topic_names),
         member.topic_regex,
-        # It has what it is to give up until it says that it has done so.
+        # It owns the partitions that it has to revoke until it acknowledges the revocation.
         _assignment(context, (*member.assigned, *member.revoking)),
         _assignment(context, target),
         _CONSUMER,

@@ -180,7 +180,7 @@ def consumer_group_heartbeat(request: ApiRequest[m.ConsumerGroupHeartbeatRequest
         m.ConsumerGroupHeartbeatResponse(
             member_id=result.member_id,
             member_epoch=result.epoch,
-            # A member that leaves sends no more of them.
+            # A member that leaves sends no more heartbeats.
             heartbeat_interval_ms=request.broker.config.group_consumer_heartbeat_interval_ms
             if result.epoch >= 0
             else 0,

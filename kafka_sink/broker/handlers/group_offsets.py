@@ -31,7 +31,7 @@ def _outcomes(
     topics: Sequence[tuple[str | None, Sequence[P]]],
     act: Callable[[dict[TopicPartition, P]], Mapping[TopicPartition, ErrorCode]],
 ) -> list[list[m.PartitionOutcome]]:
-    """The outcome of each partition, by topic: what *act* returns for those that exist and that the client may read.
+    """The outcome of each partition, by topic: that of *act* for those that exist and that the client may read.
 
     *topics*: their names with their partitions; the name of a topic is None if its id is unknown.
     """
@@ -187,7 +187,7 @@ def _asked(context: BrokerContext, group: m.OffsetFetchRequestGroup, version: in
 
 
 def _fetch(request: ApiRequest[m.OffsetFetchRequest], group: m.OffsetFetchRequestGroup) -> m.OffsetFetchResponseGroup:
-    """The offsets of one group; after an error all its partitions have that."""
+    """The offsets of one group; after an error all its partitions have that error."""
     group_id, topics = group.group_id, _asked(request.broker, group, request.version)
     try:
         groups = request.permitted_groups(AclOperation.DESCRIBE, group_id)

@@ -1,4 +1,4 @@
-"""Offsets of logs: found by time or leader epoch, and the start moved by deleting records."""
+"""Offsets of logs: their lookup by time or leader epoch, and the deletion of records before an offset."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int, 
     if log is None or timestamp in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return _NOT_FOUND
     record = log.max_timestamp_record() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    # A read_committed consumer must not be given an offset that it cannot read yet.
+    # A read_committed consumer must not receive an offset that it cannot read yet.
     return record if record is not None and record.offset < _end(log, committed=committed) else _NOT_FOUND
 
 
@@ -116,7 +116,7 @@ def _epoch_end(
     request: ApiRequest[m.OffsetForLeaderEpochRequest], name: str, part: m.OffsetForLeaderPartition
 ) -> m.EpochEndOffset:
     try:
-        # Followers ask as well, with the permission of brokers.
+        # Followers send this request as well, with the permission of brokers.
         if not request.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             request.require(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         state = request.broker.led_partition(request.broker.topic(name), part.partition, part.current_leader_epoch)

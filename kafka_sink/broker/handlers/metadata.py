@@ -1,4 +1,4 @@
-"""What is where: nodes, topics, partitions, coordinators."""
+"""The cluster's nodes, topics, partitions and coordinators."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _replicas(partition: PartitionState, running: frozenset[int]) -> dict[str, A
 
 
 def _refused(request: ApiRequest[md.MetadataRequest], names: Sequence[str], *, create: bool) -> dict[str, ApiError]:
-    """Why topics of *names* are not described. With *create*, those that do not exist are created, in one change."""
+    """The errors of topics that are not described. With *create*, missing topics are created, in one change."""
     creates_any = create and request.allows(AclOperation.CREATE, ResourceType.CLUSTER)
     refused, missing = {}, []
     for name in names:
@@ -104,7 +104,7 @@ def _refused(request: ApiRequest[md.MetadataRequest], names: Sequence[str], *, c
 
 
 def _create(context: BrokerContext, names: Sequence[str]) -> dict[str, ApiError]:
-    """Create topics; why some do not exist."""
+    """Create topics; returns the errors of those that could not be created."""
     outcomes = stored_together(context, names, context.cluster.create_on_first_use, lambda name, error: error)
     return {
         name: error
@@ -137,7 +137,7 @@ def _by_id(request: ApiRequest[md.MetadataRequest], topic_id: UUID) -> md.Metada
     try:
         request.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
     except ApiError as error:
-        # An id is no secret, the name is.
+        # The id is not secret, but the name is.
         return md.MetadataResponseTopic(error_code=error.code, name=None, topic_id=topic_id)
     return _describe(request.broker, topic)
 
@@ -183,7 +183,7 @@ def describe_topic_partitions(request: ApiRequest[m.DescribeTopicPartitionsReque
     cursor: m.Cursor | None = None
     for name in sorted(name for name in names if name >= start):
         if not request.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            # Only to those who asked for it, whether it exists or not.
+            # Returned only if the client named the topic, whether it exists or not.
             refused += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)] if named else []
             continue
         if cursor is not None or room == 0:
@@ -288,8 +288,8 @@ def _find(request: ApiRequest[md.FindCoordinatorRequest], key: str) -> md.Coordi
     return md.Coordinator(key, node_id, endpoint.host, endpoint.port, ErrorCode.NONE, None)
 
 
-#: The topic of Kafka's controllers, which has one partition. Here a file has its place, which all nodes share:
-#: nobody is behind.
+#: The topic of Kafka's controllers, which has one partition. Here all nodes share a file instead, so no observer
+#: lags.
 _METADATA: Final = "__cluster_metadata"
 _OFFSET: Final = 0
 _FIRST_WITH_NODES: Final = 2

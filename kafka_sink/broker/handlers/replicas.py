@@ -1,4 +1,4 @@
-"""Replicas of partitions: where they are, moved, and which one leads.
+"""Replicas of partitions: their nodes, their reassignment, and the election of leaders.
 
 Data is stored once and every node can open it, so nothing is copied and a reassignment is complete at once.
 """
@@ -67,7 +67,7 @@ def list_partition_reassignments(request: ApiRequest[m.ListPartitionReassignment
         request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
         answer = m.ListPartitionReassignmentsResponse(error_message=None)
     except ApiError as error:
-        # As Kafka does: with what was asked for, and nothing known of it.
+        # As in Kafka: the requested partitions, without their replicas.
         named = [
             m.OngoingTopicReassignment(
                 topic.name, [m.OngoingPartitionReassignment(index) for index in topic.partition_indexes]
@@ -137,7 +137,7 @@ def describe_log_dirs(request: ApiRequest[m.DescribeLogDirsRequest]) -> None:
     try:
         request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:
-        # Kafka names no directory then.
+        # In this case Kafka returns no directory.
         request.respond(m.DescribeLogDirsResponse(error_code=error.code))
         return
     named = request.body.topics

@@ -1,4 +1,4 @@
-"""Topics: created, given more partitions and deleted. Any node does it, because the nodes share the cluster's state."""
+"""Topics: their creation, deletion and partitions. Any node changes them, because nodes share the cluster's state."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _FIRST_WITH_TOPIC_IDS: Final = 13
 
 
 def asked_topic(request: ApiRequest[Any], name: str, topic_id: UUID) -> TopicState | ApiError:
-    """The topic with *topic_id*, in versions without ids with *name*, or the error that there is none: of Produce and
-    of Fetch, which name topics, or in later versions have their ids (KIP-516)."""
+    """The topic with *topic_id*, or in versions of Produce and Fetch without ids with *name* (KIP-516); the error if
+    there is none."""
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
     cluster = request.broker.cluster
     topic = cluster.topic_by_id(topic_id) if by_id else cluster.topic(name)
@@ -56,7 +56,7 @@ def permitted_topic(
 
 
 def without_name(operation: AclOperation) -> ApiError:
-    """The error for a client that asked with a topic's id, which is no secret as its name is."""
+    """The error for a client that identified a topic by its id, which unlike the name is not secret."""
     return ApiError(f"{operation.name} on this topic is not allowed", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
@@ -196,7 +196,7 @@ def _deletable(request: ApiRequest[m.DeleteTopicsRequest], topic: m.DeleteTopicS
 
 
 def delete_with_records(context: BrokerContext, names: Sequence[str]) -> Mapping[str, TopicState | ApiError]:
-    """Delete topics with their records and committed offsets; of each name the topic that was, or why it still is."""
+    """Delete topics with their records and committed offsets; returns for each name the deleted topic, or the error."""
     deleted: Mapping[str, TopicState | ApiError]
     try:
         with storage_errors("could not delete the topic"):
@@ -213,7 +213,7 @@ def delete_with_records(context: BrokerContext, names: Sequence[str]) -> Mapping
 
 
 def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, m.DeletableTopicResult]:
-    """Delete topics, which are named by name or by id and so perhaps twice; the answer for each name."""
+    """Delete topics, which may be named twice, by name and by id; returns the answer for each name."""
     once = tuple(dict.fromkeys(names))
     deleted = delete_with_records(context, once)
     return {
@@ -227,7 +227,7 @@ def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, m.Deletab
 def _refusal(request: ApiRequest[m.DeleteTopicsRequest], name: str) -> ApiError | None:
     """The error for a client that may not delete a topic.
 
-    Whoever may delete anything may also find out that it does not exist, and a client that may only describe it, too.
+    A client that may delete or describe the topic may also learn that it does not exist.
     """
     if request.allows(AclOperation.DELETE, ResourceType.CLUSTER) or request.allows(
         AclOperation.DELETE, ResourceType.TOPIC, name

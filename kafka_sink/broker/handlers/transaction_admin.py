@@ -1,4 +1,4 @@
-"""Transactions as operators look at them and end them (KIP-664)."""
+"""Describes and ends transactions, for operators (KIP-664)."""
 
 from __future__ import annotations
 

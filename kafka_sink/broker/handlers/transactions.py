@@ -48,7 +48,7 @@ def init_producer_id(request: ApiRequest[m.InitProducerIdRequest]) -> None:
     """InitProducerId (key 22): allocates a producer id and an epoch. Ids are never reused, even after a restart.
 
     With a transactional id the coordinator assigns the producer id of that id and fences its previous producer (KIP-98,
-    KIP-360). In version 6 it may ask for transactions that never time out (KIP-939); brokers offer that version only
+    KIP-360). In version 6 it may request transactions that never time out (KIP-939); brokers offer that version only
     with unstable.api.versions.enable.
     """
     try:
@@ -81,7 +81,7 @@ def _init(request: ApiRequest[m.InitProducerIdRequest]) -> ProducerIdAndEpoch:
 
 
 def _require_two_phase(request: ApiRequest[m.InitProducerIdRequest], transactional_id: str) -> None:
-    """:raises ApiError: if the request wants what only two-phase commit has, and may not have it."""
+    """:raises ApiError: if the request uses a feature of two-phase commit that is not permitted or not supported."""
     if request.body.enable2_pc:
         request.require(AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
         if not request.broker.config.transaction_two_phase_commit_enable:
@@ -93,7 +93,7 @@ def _require_two_phase(request: ApiRequest[m.InitProducerIdRequest], transaction
 
 
 def _may_write_idempotently(request: ApiRequest[m.InitProducerIdRequest]) -> bool:
-    """Whoever may write to any topic may write idempotently (KIP-679)."""
+    """Whether the client may write idempotently, as any client that may write to some topic (KIP-679)."""
     return request.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or (
         request.broker.authorizer.allows_any(
             request.principal, request.client_address, AclOperation.WRITE, ResourceType.TOPIC

@@ -3,8 +3,8 @@
 Any node alters and describes them, because nodes share the cluster's state.
 
 Source: apache/kafka ``CreateAclsRequest``, ``DescribeAclsRequest``, ``DeleteAclsRequest``, ``AclControlManager``;
-``ScramImage``, ``ScramControlManager``; ``ClientQuotaControlManager`` for what an entity and a quota must be,
-``ClientQuotasImage`` for what a filter must be.
+``ScramImage``, ``ScramControlManager``; ``ClientQuotaControlManager`` for the validation of entities and quotas,
+``ClientQuotasImage`` for that of filters.
 """
 
 from __future__ import annotations
@@ -139,11 +139,11 @@ _MAX_ITERATIONS: Final = 16_384
 
 @api_handler(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0")
 def alter_user_scram_credentials(request: ApiRequest[scram.AlterUserScramCredentialsRequest]) -> None:
-    """AlterUserScramCredentials (key 51): users of SCRAM are made, changed and deleted while the cluster runs; a
-    failure does not affect the others.
+    """AlterUserScramCredentials (key 51): creates, changes and deletes SCRAM users while the cluster runs; a failure
+    does not affect the others.
 
-    What is stored are keys, from which no password can be found. Connections that a user has stay open until they must
-    be authenticated again.
+    Only keys are stored, from which a password cannot be derived. Existing connections of a user stay open until
+    their reauthentication is due.
     """
     changes: list[_Change] = [*request.body.deletions, *request.body.upsertions]
     times = Counter(change.name for change in changes)
@@ -189,7 +189,7 @@ def _credential(mechanism: str, change: scram.ScramCredentialUpsertion) -> Scram
 
 @api_handler(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0")
 def describe_user_scram_credentials(request: ApiRequest[scram.DescribeUserScramCredentialsRequest]) -> None:
-    """DescribeUserScramCredentials (key 50): SCRAM users, those of the configuration too, and never their keys."""
+    """DescribeUserScramCredentials (key 50): SCRAM users, including those of the configuration, without their keys."""
     try:
         request.require(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:

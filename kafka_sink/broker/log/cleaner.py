@@ -1,11 +1,11 @@
-"""Compacts a log: of each key, the last record stays.
+"""Compacts a log: keeps the last record of each key.
 
 Called by the thread for compaction, without the lock of the log: it reads closed segments, writes new ones beside them,
-and lets the log exchange them, group by group. Memory is bounded by the keys for which the settings have room, and by
-one batch. It must not touch a segment that it was not given, and what it has not finished must leave no trace.
+and the log replaces them, group by group. Memory is bounded by the number of keys that the settings allow, and by one
+batch. It must not change other segments, and an unfinished compaction must leave no trace.
 
-Where batches are removed, one empty batch stands for those that follow one another, so that the offsets in a segment
-have no gap and damage is noticed as in any other segment.
+One empty batch replaces a sequence of removed batches, so that the offsets in a segment are contiguous and damage is
+detected as in any other segment.
 
 Source: apache/kafka ``Cleaner``, ``CleanedTransactionMetadata``; KIP-58 (lags), KIP-534 (delete horizon).
 """
@@ -30,7 +30,7 @@ from kafka_sink.records.compacted import KeyedRecord, emptied, filtered, gap, ke
 from kafka_sink.records.control import read_marker
 from kafka_sink.records.reader import RecordBatchView
 
-#: A digest, a number, and their place in a dictionary.
+#: The memory of a digest and a number in a dictionary.
 _BYTES_PER_KEY: Final = 200
 
 
@@ -41,7 +41,7 @@ class _StoppedError(Exception):
 def compact(log: PartitionLog, wall_ms: int, stopping: Callable[[], bool] = lambda: False) -> bool:
     """Compact *log* once if it is due at *wall_ms*; returns whether something was compacted.
 
-    *stopping* is asked before each batch, and ends the work.
+    *stopping* is called before each batch, and ends the work if it returns True.
 
     :raises CorruptRecordError: if the log is damaged; it will not be compacted until it is opened again.
     :raises OSError: if the disk fails, a batch has too many keys, or the log is deleted in the meantime.
@@ -65,7 +65,7 @@ class _Keys:
         self._most = most_bytes // _BYTES_PER_KEY
         self._offsets: dict[bytes, int] = {}
         self._start = start
-        #: Records from here on are not known.
+        #: The first offset that was not read.
         self.end = start
 
     def add(self, batch: RecordBatchView) -> bool:
@@ -91,19 +91,19 @@ class _Keys:
 
 
 def _digest(key: bytes) -> bytes:
-    # Keys may be long; that two of them have one digest is as unlikely as in Kafka's map of MD5 sums.
+    # Keys may be long; a collision is as unlikely as in Kafka's map of MD5 sums.
     return blake2b(key, digest_size=16).digest()
 
 
 class _Transactions:
-    """Which batches belong to aborted transactions, and which markers have no batch left, as the log is read."""
+    """Finds the batches of aborted transactions and the markers without batches, while the log is read."""
 
     def __init__(self, aborted: Iterable[AbortedRange]) -> None:
         self._coming = sorted(aborted, key=lambda aborted_range: -aborted_range.first_offset)
         # Producer id → its aborted transaction, and whether a batch of it was seen.
         self._aborted: dict[int, tuple[AbortedRange, bool]] = {}
         self._committed: set[int] = set()
-        #: Aborted transactions of which only the marker is left.
+        #: Aborted transactions of which only the marker remains.
         self.without_batches: list[AbortedRange] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -208,12 +208,12 @@ class _Cleaner:
                 else:
                     _append(cleaned, kept)
         if removed:
-            # Retention needs a time for a segment of which nothing is left, as Kafka takes that of its file.
+            # Retention needs the time of a segment without records; Kafka uses that of its file.
             newest = max(segment.max_timestamp for segment in group)
             _append_gap(cleaned, removed, newest if cleaned.max_timestamp == NO_TIMESTAMP else NO_TIMESTAMP)
 
     def _kept(self, batch: RecordBatchView) -> Buffer | None:
-        """What stays of *batch*; None if nothing does."""
+        """*batch* without the records to remove; None if nothing remains."""
         header = batch.header
         is_last = self._compaction.is_last_of_producer(header)
         horizon = header.delete_horizon_ms

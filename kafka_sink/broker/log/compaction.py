@@ -1,4 +1,4 @@
-"""Which segments of a log are compacted, and when: decided under the lock of the log, carried out by ``cleaner``.
+"""Selects the segments of a log that are due for compaction, under the lock of the log; ``cleaner`` compacts them.
 
 Neither the active segment is compacted nor a record at or beyond the last stable offset, because its transaction may
 still be aborted.
@@ -31,7 +31,7 @@ class CompactionRules:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What is compacted: *segments* from the first one of the log on, with new records from *first_dirty* on.
+    """The input of a compaction: the first *segments* of the log, with new records from *first_dirty* on.
 
     When it began, *last_batches* were the last offset of data (:data:`NO_OFFSET` if there is none) and the epoch of
     each producer id, and *aborted* the aborted transactions.
@@ -46,7 +46,7 @@ class Compaction:
     wall_ms: int
 
     def groups(self, end: int) -> list[list[Segment]]:
-        """The segments with offsets before *end*; what a group holds becomes one segment."""
+        """The segments with offsets before *end*; each group becomes one segment."""
         groups: list[list[Segment]] = []
         for segment in self.segments:
             if segment.base_offset >= end:
@@ -61,7 +61,7 @@ class Compaction:
         return groups
 
     def is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether a batch tells the state of a producer that is still known: its last sequence, or, in a marker, its
+        """Whether a batch determines the state of a known producer: its last sequence, or, in a marker, its
         epoch."""
         if header.producer_id not in self.last_batches:
             return False
@@ -74,7 +74,7 @@ class Compaction:
 def segments_to_compact(
     segments: Sequence[Segment], first_dirty: int, last_stable_offset: int, rules: CompactionRules, wall_ms: int
 ) -> Sequence[Segment]:
-    """The first segments of a log that are due for a compaction, together; none if it is not worth its work yet."""
+    """The first segments of a log that are due for a compaction, together; none if too few of them are dirty."""
     closed = segments[:-1]
     whole = 0
     for segment in closed:

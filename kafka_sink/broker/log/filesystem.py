@@ -34,7 +34,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.files import OWNER_ONLY, make_own_directory, make_own_file, most_log_files, require_own
 from kafka_sink.common.threads import at_fork
 
-#: A link is not followed: it would have another file truncated.
+#: Links are not followed, because another file would be truncated.
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -58,7 +58,7 @@ class Descriptor:
         self._all.release(self)
 
     def close(self) -> None:
-        """Close the file for new users; present users are not affected. May be called again."""
+        """Close the file for new users; current users are not affected. May be called again."""
         self._all.close(self)
 
 
@@ -132,7 +132,7 @@ class Descriptors:
             self._close(entry)
 
 
-#: Of a file that is read as a whole: an index of a segment of 1 GiB has 3 MiB.
+#: The limit on a file that is read as a whole: an index of a segment of 1 GiB has 3 MiB.
 MOST_SMALL_BYTES: Final = 256 << 20
 # Linux's limit on the number of buffers of one writev.
 _IOV_MAX: Final = 1024
@@ -302,7 +302,7 @@ class OsFileSystem:
             return None
 
     def replace_file(self, path: Path, data: bytes) -> None:
-        # What is written has to be read again.
+        # A larger file could not be read again.
         _check_small(path, len(data))
         temporary = path.with_name(path.name + ".tmp")
         temporary.unlink(missing_ok=True)

@@ -67,7 +67,7 @@ class LogRead:
     last_stable_offset: int
     #: For read_committed readers only: the aborted transactions among *records*.
     aborted: tuple[AbortedRange, ...] = ()
-    #: Whether the read began in an earlier segment than the one in which its end is.
+    #: Whether the read began in an earlier segment than that of its end.
     is_closed: bool = False
 
 
@@ -462,7 +462,7 @@ class PartitionLog:
             return expired
 
     def begin_compaction(self, wall_ms: int) -> Compaction | None:
-        """What is to be compacted at *wall_ms*; None if nothing is due."""
+        """The compaction that is due at *wall_ms*; None if there is none."""
         with self._lock:
             rules, segments = self._config.compaction, self._segments
             if rules is None or self._failure is not None or not self._is_compactable:
@@ -481,9 +481,9 @@ class PartitionLog:
             )
 
     def replace(self, segments: Sequence[Segment], cleaned: Segment, ended: Collection[AbortedRange]) -> bool:
-        """Put *cleaned*, a flushed compaction of *segments*, in their place; False if they are not all here any more.
+        """Replace *segments* by *cleaned*, their flushed compaction; False if one of them no longer exists.
 
-        Of the aborted transactions *ended* no record is left. :raises OSError: if the disk fails.
+        No record of the aborted transactions *ended* remains. :raises OSError: if the disk fails.
         """
         with self._lock:
             if self._failure is not None or not self._segments.follow_each_other(segments):
@@ -501,13 +501,13 @@ class PartitionLog:
             return True
 
     def note_compacted(self, offset: int) -> None:
-        """Remember that everything before *offset* is compacted. :raises OSError: if the disk fails."""
+        """Store that everything before *offset* is compacted. :raises OSError: if the disk fails."""
         with self._lock:
             if self._failure is None and offset != self._segments.compacted_offset:
                 self._segments.note_compacted(offset)
 
     def refuse_compaction(self) -> None:
-        """Leave the log as it is from now on, because it is damaged."""
+        """Do not compact the log from now on, because it is damaged."""
         with self._lock:
             self._is_compactable = False
 

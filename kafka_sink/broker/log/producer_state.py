@@ -249,8 +249,8 @@ class ProducerStateManager:
         return self._aborted
 
     def forget_aborted(self, gone: Collection[AbortedRange]) -> None:
-        """Drop the aborted transactions in *gone*, of which no record is left: without its marker a reader would not
-        notice the end of one."""
+        """Drop the aborted transactions in *gone*, of which no record remains: without the marker a reader could not
+        determine the end of one."""
         if gone:
             self._aborted = [aborted for aborted in self._aborted if aborted not in gone]
 

@@ -71,7 +71,7 @@ def open_log(
         damage = str(error)
     start = max(start, segments[0].base_offset)
     producers.forget_aborted_before(start)
-    # Records that were lost will be others.
+    # The offsets of lost records will be assigned to other records.
     compacted = compacted if compacted <= segments[-1].next_offset else NO_OFFSET
     log_segments = Segments(directory, filesystem, index_interval_bytes, segments, start, compacted)
     return RecoveredLog(log_segments, producers, truncated, damage)
@@ -151,7 +151,7 @@ def _load_producers(
 
 
 def _has_marker(segments: list[Segment], aborted: AbortedRange) -> bool:
-    """Whether the marker is still there, which a compaction may have removed after the snapshot was stored.
+    """Whether the marker still exists, which a compaction may have removed after the snapshot was stored.
 
     :raises CorruptRecordError: if the segment is damaged before it.
     """

@@ -1,9 +1,9 @@
 """One segment of a partition's log: a file of record batches and its sparse index.
 
-Guarded by the partition's lock. Appends and fetches must only read batch headers. Records are looked into in one place,
-the search for a timestamp, which makes no objects of them and compares the first million of a batch. Bytes that were
-accepted from disk without a check, because an index file seals them, are verified by checksum when they are read:
-damaged data leads to an error, never to an answer.
+Guarded by the partition's lock. Appends and fetches must only read batch headers. Only the search for a timestamp reads
+records; it creates no objects for them and compares the first million of a batch. Bytes that were accepted from disk
+without a check, because an index file seals them, are verified by checksum when they are read: damaged data leads to an
+error, never to an answer.
 
 Correctness must not depend on the index: it only determines where a scan of batch headers begins, and it can always be
 rebuilt from the segment. On disk an index file is also the *seal* of its segment: it is written only after the
@@ -143,7 +143,7 @@ def no_seal(base_offset: int) -> Seal:
 
 
 LOG_SUFFIX: Final = ".log"
-#: Of a file that a compaction writes, until it takes the place of a segment.
+#: The suffix of a file that a compaction writes, until it replaces a segment.
 CLEANED_SUFFIX: Final = ".cleaned"
 INDEX_SUFFIX: Final = ".index"
 _CHUNK_BYTES: Final = 1 << 20
@@ -151,7 +151,7 @@ _CHUNK_BYTES: Final = 1 << 20
 _WALK_BYTES: Final = 1 << 13
 #: Kafka stores a segment's offsets relative to its base in 32 bits.
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-#: The most records of a batch that are compared with a timestamp.
+#: The maximum number of records of a batch that are compared with a timestamp.
 SEARCHED_RECORDS: Final = 1 << 20
 #: Limit on the decompressed size of one batch in a search for a timestamp.
 MAX_DECOMPRESSED_BYTES: Final = 256 << 20
@@ -193,7 +193,7 @@ class Segment:
         self._max_timestamp_offset = base_offset
         # Bytes at the beginning whose checksums were not verified since the segment was opened.
         self._unchecked_bytes = 0
-        # None before it was asked for.
+        # None until it was read.
         self._first_timestamp: int | None = None
 
     def load_index(self) -> int:
@@ -299,7 +299,7 @@ class Segment:
         return Segment(directory, self.base_offset, self._filesystem, self.index.interval_bytes, CLEANED_SUFFIX)
 
     def take_over(self, old: Segment) -> None:
-        """Take the place of *old*, which is not sealed, on disk in one step; all batches here are flushed.
+        """Replace *old*, which is not sealed, atomically on disk; all batches here are flushed.
 
         :raises OSError: if it is unknown which of the two is there.
         """
@@ -308,7 +308,7 @@ class Segment:
         old.file.close()
 
     def discard(self) -> None:
-        """Remove the file of a segment that takes no other's place."""
+        """Remove the file of a segment that replaces no other one."""
         self.file.close()
         self._filesystem.remove_file(self.path)
 
@@ -357,7 +357,7 @@ class Segment:
         return end
 
     def after_gaps(self, position: int) -> int:
-        """The position of the first batch from *position* on that is no gap, or of the end of the gaps."""
+        """The position of the first batch from *position* on that is not a gap, or of the end of the gaps."""
         end = position
         for at, header in self.walk(position):
             if not header.is_gap:
@@ -373,7 +373,7 @@ class Segment:
         data = self.file.read(position, max(max_bytes, HEADER_BYTES if whole_first_batch else 0))
         size = parse_header(memoryview(data), 0).size_in_bytes if len(data) >= HEADER_BYTES else HEADER_BYTES
         if size > len(data):
-            # What is left alone of a batch, readers take for damaged (ReplicaManager, firstEntryIncomplete).
+            # Readers treat a part of a single batch as damaged (ReplicaManager, firstEntryIncomplete).
             data = self.file.read(position, size) if whole_first_batch else b""
         return self._sound(data) if position < self._unchecked_bytes else data
 
@@ -434,9 +434,9 @@ class Segment:
     def _first_in_batch(
         self, position: int, header: BatchHeader, timestamp: int, min_offset: int
     ) -> TimestampOffset | None:
-        """The first record of a batch whose header has a later timestamp. A batch that has none although its header
-        says so, and one in which a million records are older, is answered with the offset so far: readers may begin
-        too early, never too late."""
+        """The first record of a batch with at least *timestamp*, which its header announces. If there is none, or if a
+        million records are older, the result is the offset reached so far: readers may begin too early, never too
+        late."""
         first = max(min_offset - header.base_offset, 0)
         for compared, (delta, found) in enumerate(self._times_in_batch(position, header, first)):
             if compared == SEARCHED_RECORDS or (delta >= first and found >= timestamp):
@@ -449,7 +449,7 @@ class Segment:
         if not verify_crc(data):
             raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
         is_stamped, count = header.is_log_append_time, header.record_count
-        # After a compaction, the number of a record does not say its offset.
+        # After a compaction, the index of a record does not determine its offset.
         has_gaps = count != header.last_offset_delta + 1
         if is_stamped and not has_gaps:
             yield from ((delta, header.max_timestamp) for delta in range(first, count))

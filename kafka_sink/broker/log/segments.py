@@ -2,7 +2,7 @@
 
 Owned by its log and guarded by the partition's lock. The log starts with its oldest segment, or later if records were
 deleted: then an empty file whose name is the offset (``<offset>.start``) stores the log start offset, so it has no
-content that could be damaged. ``<offset>.compacted`` says in the same way up to where it was compacted. The active
+content that could be damaged. ``<offset>.compacted`` stores the end of the compacted part in the same way. The active
 segment must not be deleted, and the log must not start beyond its end.
 """
 
@@ -74,8 +74,8 @@ class Segments:
     def read(self, offset: int, end: int, max_bytes: int, *, whole_first_batch: bool, has_gaps: bool) -> bytes:
         """Batches of one segment from the one with *offset* on, up to the offset *end*.
 
-        With *has_gaps* those without records that stand for removed ones are left out, as Kafka has none and some
-        clients cannot read them; one of them is returned if nothing follows it.
+        With *has_gaps*, empty batches that replace removed ones are omitted, because Kafka has none and some clients
+        cannot read them; one of them is returned if nothing follows it.
 
         :raises CorruptRecordError: if the data is damaged.
         """
@@ -169,15 +169,15 @@ class Segments:
         return self._segments[first : first + len(segments)] == list(segments)
 
     def replace(self, segments: Sequence[Segment], cleaned: Segment) -> None:
-        """Put *cleaned*, which has all their offsets, in the place of *segments*; the files of all but the first are
-        left to be deleted, and are no part of the log any more, also for recovery."""
+        """Replace *segments* by *cleaned*, which has all their offsets. The caller deletes the files of all but the
+        first, which are no longer part of the log, not even for recovery."""
         cleaned.take_over(segments[0])
         first = self._index_of(cleaned.base_offset)
         self._segments[first : first + len(segments)] = [cleaned]
         self.unsealed = [segment for segment in self.unsealed if segment not in segments] + [cleaned]
 
     def note_compacted(self, offset: int) -> None:
-        """All records before *offset* have been through a compaction."""
+        """Store that all records before *offset* have been compacted."""
         self._store(offset, COMPACTED_SUFFIX)
         self.compacted_offset = offset
 

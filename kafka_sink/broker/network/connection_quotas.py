@@ -153,7 +153,7 @@ class ConnectionQuotas:
             now_ms = self._clock.monotonic_ms()
 
     def _rate_delay_ms(self, listener: str, now_ms: int) -> int:
-        """How long the acceptor of *listener* has to wait before it accepts this connection."""
+        """The time that the acceptor of *listener* has to wait before it accepts this connection."""
         limits, delay_ms = self._limits, 0
         if limits.creation_rate < UNLIMITED and not self._is_protected(listener):
             delay_ms = self._rate.record(1, limits.creation_rate, now_ms)

@@ -82,14 +82,14 @@ def security_protocols(config: BrokerConfig, listener_names: Collection[str]) ->
 
 
 def missing_protection(config: BrokerConfig, protocol: str) -> list[str]:
-    """What a listener with *protocol* does without: TLS, authentication, both or nothing."""
+    """The protection that a listener with *protocol* lacks: TLS, authentication, both or none."""
     missing = [] if protocol in _TLS else ["TLS"]
     shows_certificate = protocol in _TLS and config.ssl_client_auth == "required"
     return missing if protocol in _SASL or shows_certificate else [*missing, "authentication"]
 
 
-#: What clients may announce before they are known: all together, and each without being counted. A login has a few
-#: hundred bytes, a token of an identity provider some thousand.
+#: Limits on the frames of unauthenticated clients: the total of all, and the size up to which a frame is not counted.
+#: A login has a few hundred bytes, a token of an identity provider some thousand.
 LOGIN_BYTES: Final = 16 << 20
 LOGIN_FREE_BYTES: Final = 16 << 10
 

@@ -57,7 +57,7 @@ class ServerSelectable(Selectable, Protocol):
         """The principal of the client: ``User:name``."""
 
     def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
-        """Treat *request* as the begin of a reauthentication; False if it is not one or comes too early."""
+        """Treat *request* as the beginning of a reauthentication; False if it is not one or comes too early."""
 
     def session_expired(self, connection_id: str) -> bool:
         """Whether the client's session has expired without reauthentication."""

@@ -19,13 +19,13 @@ from typing import Final, Generic, TypeVar
 from kafka_sink.common.model import QuotaEntity
 
 K = TypeVar("K", bound=Hashable)
-#: With fewer, none are forgotten.
+#: With fewer rates, idle ones are not removed.
 _LEAST: Final = 1_000
 
 
 class RateQuotas(Generic[K]):
-    """A :class:`RateQuota` for each key. Keys come from clients, which may change them with each request, so that those
-    that are idle are forgotten: whenever their number has doubled, and thus in constant time for each."""
+    """A :class:`RateQuota` for each key. Clients choose the keys and may change them with each request, so idle ones
+    are removed whenever the number of keys has doubled, which takes amortized constant time per key."""
 
     def __init__(self, windows: int, window_ms: int) -> None:
         self._windows, self._window_ms = windows, window_ms
@@ -33,7 +33,7 @@ class RateQuotas(Generic[K]):
         self._most = _LEAST
 
     def of(self, key: K, now_ms: int) -> RateQuota:
-        """The rate of *key*, which is new if it was forgotten."""
+        """The rate of *key*, which is new if it was removed."""
         rate = self._rates.get(key)
         if rate is None:
             if len(self._rates) >= self._most:
@@ -115,7 +115,7 @@ class ClientQuota:
         self._unlimited = True
 
     def follow(self, limits: Mapping[QuotaEntity, float]) -> None:
-        """Set the quotas of users and clients to *limits*, bytes per second, instead of those before."""
+        """Set the quotas of users and clients to *limits*, bytes per second; these replace all previous quotas."""
         with self._lock:
             self._limits = limits
             self._unlimited = not limits
@@ -146,7 +146,7 @@ class ClientQuota:
         return limit if limit >= NO_QUOTA else max(limit * (self._windows - 1) * self._window_ms // 1000, 1)
 
     def _limit(self, user: str, client_id: str) -> tuple[int, tuple[str | None, str | None]]:
-        """The quota of a client, and by what its bytes are counted together."""
+        """The quota of a client, and the key under which its bytes are counted."""
         for entity in _entities(user, client_id):
             if entity in self._limits:
                 kinds = {kind for kind, _ in entity}
@@ -158,7 +158,7 @@ class ClientQuota:
 
 
 def _entities(user: str, client_id: str) -> Iterator[QuotaEntity]:
-    """Whose quotas may be those of a client, the one that takes precedence first."""
+    """The entities whose quotas can apply to a client, in order of precedence."""
     for name in (user, None):
         yield frozenset({(USER, name), (CLIENT, client_id)})
         yield frozenset({(USER, name), (CLIENT, None)})

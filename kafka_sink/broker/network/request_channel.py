@@ -39,7 +39,7 @@ class RequestContext:
 
 
 class ResponseReceiver(Protocol):
-    """A processor as its requests know it."""
+    """The interface of a processor for its requests."""
 
     def enqueue_response(self, response: Response) -> None:
         """Queue a response, to be sent by the processor's thread, or dropped if that has ended (any thread)."""
@@ -49,7 +49,7 @@ class ResponseReceiver(Protocol):
 class Request:
     """A received request, until it is answered."""
 
-    #: The one that owns the connection.
+    #: The processor that owns the connection.
     processor: ResponseReceiver
     context: RequestContext
     _receive: NetworkReceive

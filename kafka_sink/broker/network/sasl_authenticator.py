@@ -135,7 +135,7 @@ class SaslServerAuthenticator:
             self._request = None
 
     def _limit_requests(self) -> None:
-        # Clients that are not known yet cannot take memory from those that are.
+        # Unauthenticated clients must not use the memory of authenticated ones.
         self._reader.limit(self._config.sasl_server_max_receive_size, self._login_pool)
 
     def authenticate(self) -> None:

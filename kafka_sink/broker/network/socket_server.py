@@ -136,7 +136,7 @@ class Acceptor:
 
     def _admit(self, sock: Socket) -> AcceptedConnection | None:
         """Count the connection; None if it is rejected or has to be closed later. The last descriptors of the process
-        are kept: a broker without logs cannot serve anybody, and one without pages does not say why."""
+        are reserved for logs, without which the broker serves no client, and for pages, which show the cause."""
         try:
             address = remote_address(sock).host
         except OSError:
