@@ -3,8 +3,8 @@
 Used on any thread by all code that builds or dispatches requests; it has no state. Numbers and names must be those of
 Apache Kafka.
 
-Source: the ``apiKey`` entries of Apache Kafka 4.3's message definitions. :mod:`kafka_sink.protocol.registry` says which
-module has the messages of an API.
+Source: the ``apiKey`` entries of Apache Kafka 4.3's message definitions. :mod:`kafka_sink.protocol.registry` lists the
+modules with the messages of each API.
 """
 
 from __future__ import annotations

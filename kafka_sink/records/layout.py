@@ -45,6 +45,6 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_PARTITION_LEADER_EPOCH: Final = -1
 
-#: Kafka's upper bound of what a record adds to its key, value and headers: length (5), attributes (1), timestamp delta
+#: Kafka's upper bound of a record's size without key, value and headers: length (5), attributes (1), timestamp delta
 #: (10), offset delta (5).
 MAX_RECORD_OVERHEAD_BYTES: Final = 21

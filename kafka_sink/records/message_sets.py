@@ -32,7 +32,7 @@ from kafka_sink.records.reader import (
     ticking,
 )
 
-#: offset, size (of what follows), CRC-32 (of what follows), magic, attributes; in format 1 a timestamp follows.
+#: offset, size (of the rest), CRC-32 (of the rest), magic, attributes; in format 1 a timestamp follows.
 _HEAD: Final = struct.Struct(">qiIBB")
 _CRC_FROM: Final = 16
 _KEY_AT: Final = {0: 18, 1: 26}

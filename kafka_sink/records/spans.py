@@ -66,7 +66,7 @@ def record_runs(pieces: Iterable[bytes], count: int, first: int = 0, most_bytes:
 
 
 def _run(data: bytes, position: int, most: int, most_bytes: int) -> tuple[list[int], list[int]]:
-    """The begins and ends of at most *most* records from *position* on, as far as they are complete and valid."""
+    """The starts and ends of at most *most* records from *position* on, as far as they are complete and valid."""
     starts: list[int] = []
     ends: list[int] = []
     last = len(data) - LEAST_BYTES
@@ -124,7 +124,7 @@ class _Joined:
 
 
 def _long_length(data: bytes, position: int) -> tuple[int, int]:
-    """The length at *position*, and the begin of the record; that is beyond *data* if the length is truncated."""
+    """The length at *position*, and the start of the record; that is beyond *data* if the length is truncated."""
     left = len(data) - position
     if left < MAX_VARINT_BYTES and min(data[position:]) > 0x7F:
         return LEAST_BYTES, len(data) + 1

@@ -83,7 +83,7 @@ def validate_batch(
     try:
         _check_records(header, data[HEADER_BYTES:], rules, wall_ms)
     except CorruptRecordError as error:
-        # The checksum is correct, so a retry would fail in the same way. CORRUPT_MESSAGE would ask for a retry.
+        # The checksum is correct, so a retry would fail in the same way. CORRUPT_MESSAGE would cause one.
         raise _refused(str(error), ErrorCode.INVALID_RECORD) from None
     return data, header
 

@@ -298,7 +298,7 @@ class ClusterState:
     def alter_topic_configs(self, name: str, change: ConfigChange, *, validate_only: bool = False) -> None:
         """Change the topic-level settings of a topic.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, and what *change* raises.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, and the errors of *change*.
         """
         with self.changing() as draft:
             topic = _existing(draft, name)
@@ -311,7 +311,7 @@ class ClusterState:
     def alter_broker_configs(self, change: ConfigChange, *, validate_only: bool = False) -> None:
         """Change the cluster-wide dynamic options of the brokers.
 
-        :raises ApiError: INVALID_CONFIG, and what *change* raises.
+        :raises ApiError: INVALID_CONFIG, and the errors of *change*.
         """
         with self.changing() as draft:
             configs = dict(change(draft.broker_configs))

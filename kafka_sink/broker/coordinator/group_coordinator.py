@@ -293,7 +293,7 @@ class GroupCoordinator:
     ) -> dict[TopicPartition, CommittedOffset]:
         """The committed offsets; empty if the group does not exist.
 
-        :raises ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, if a member of a group of the consumer protocol asks.
+        :raises ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, for a member of a group of the consumer protocol.
         """
         with self._lock:
             consumers = self._consumers.get(group_id)

@@ -98,7 +98,7 @@ class BrokerContext:
         return self.groups
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """Whether the partition exists, on any leader or without one."""
+        """Whether the partition exists, whichever node leads it."""
         topic = self.cluster.topic(partition.topic)
         return topic is not None and 0 <= partition.partition < len(topic.partitions)
 

@@ -47,7 +47,7 @@ def _is_end(response: Response) -> bool:
 
 @dataclass
 class _Changed:
-    """Passes on to *sink* what does not end a request, and the rest to *end*, together with the sink."""
+    """Passes responses that do not end a request to *sink*, and the others to *end*, together with the sink."""
 
     _sink: ResponseSink
     _end: Callable[[ResponseSink, Response], None]

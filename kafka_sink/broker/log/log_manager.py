@@ -118,7 +118,7 @@ class LogManager:
         self._filesystem.remove_tree(target)
 
     def start_housekeeping(self, name: str, interval_ms: int, flush_interval_ms: int) -> None:
-        """Call :meth:`housekeep` every *interval_ms* on a thread of its own; a run may take seconds.
+        """Call :meth:`housekeep` every *interval_ms* on its own thread; a run may take seconds.
 
         Every *flush_interval_ms* the thread also flushes logs that are due.
         """
@@ -135,7 +135,7 @@ class LogManager:
         self._threads.append(start_thread(name, run))
 
     def start_compaction(self, name: str, backoff_ms: Callable[[], int]) -> None:
-        """Call :meth:`compact` on a thread of its own, with pauses of *backoff_ms*; a run may take minutes."""
+        """Call :meth:`compact` on its own thread, with pauses of *backoff_ms*; a run may take minutes."""
 
         def run() -> None:
             while self._waits(max(backoff_ms(), 1)):

@@ -264,7 +264,7 @@ class AdminClient(Administration):
             elected = self._ask_controller(ApiKey.ELECT_LEADERS, lambda _: election, remaining_ms)
             return list(admin_requests.election_outcomes(elected))
 
-        # A broker that is not running may stay away for good, so there is no retry for it.
+        # A broker that is not running may never return, so there is no retry for it.
         for name, code, message in self._retrying(attempt):
             if code != ErrorCode.ELECTION_NOT_NEEDED:
                 _raise_for(code, name, message)

@@ -165,7 +165,7 @@ class MetadataUpdater:
             self._metadata.failed_update(now_ms)
         if error is not None:
             self._metadata.fatal_error(error)
-        # The broker may be gone for good, and other brokers may lead its partitions.
+        # The broker may never return, and other brokers may lead its partitions.
         self._metadata.request_update()
 
     def close(self) -> None:

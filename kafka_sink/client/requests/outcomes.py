@@ -97,7 +97,7 @@ class CoordinatorRequest(ABC, Generic[T]):
 
     @abstractmethod
     def build(self, version: int) -> Struct:
-        """:raises UnsupportedVersionError: if *version* is too old for what the request must say."""
+        """:raises UnsupportedVersionError: if *version* is too old for the content of the request."""
 
     @abstractmethod
     def read(self, body: Struct) -> Done[T] | Errors[T]:
