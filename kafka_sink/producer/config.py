@@ -31,16 +31,16 @@ _OF_KEYS = frozenset(
 )
 _OF_TRUST = frozenset({"ssl_truststore_certificates", "ssl_truststore_password"})
 _CREDENTIALS = _OF_KEYS | _OF_TRUST | {"sasl_jaas_config", "sasl_username", "sasl_password"}
-#: Stands for a value that only the process that connects knows.
+#: The placeholder of a value that only the process that connects knows.
 _UNKNOWN = "unknown"
-#: Options of security, which no plugin has; and a secret of a login module that is no reference.
+#: The prefixes of security options, which are never a plugin's; and a secret of a login module that is no reference.
 _OF_SECURITY = re.compile(r"(?:enable[._])?(?:ssl|sasl|security|client)[._]", re.IGNORECASE)
 _OF_LOGIN = re.compile(r"(?i)(?:password|secret)\s*=\s*(?!\s|[\"']?\$\{(?:env|file|dir):)[\"']?[^\"';\s]")
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 
-#: So many batches fit into the memory of a producer whose batch.size gives way to buffer.memory.
+#: The number of batches that fit into buffer.memory if the default of batch.size is lowered because of it.
 _BATCHES_IN_MEMORY = 8
 
 #: The level that selects lz4 without its high-compression mode in Kafka, whose levels are those of lz4-java.
@@ -220,8 +220,8 @@ def read(
     explicit: Collection[str] | None = None,
     passed_over: Collection[str] = (),
 ) -> ProducerConfig:
-    """The configuration that *properties* are (see :func:`~kafka_sink.common.config.parse` for the arguments), in which
-    what the user did not set gives way to what was set: the names in *explicit*, by default all of *properties*.
+    """Parse *properties* (see :func:`~kafka_sink.common.config.parse` for the arguments), and :func:`reconcile` them.
+    The names in *explicit*, by default all of *properties*, are those that the user set.
 
     :raises ConfigError: as :func:`~kafka_sink.common.config.parse` and :func:`reconcile`.
     """
@@ -230,11 +230,11 @@ def read(
 
 
 def reconcile(config: ProducerConfig, explicit: frozenset[str]) -> ProducerConfig:
-    """Settle the keys that depend on each other; *explicit* are the names that the user set (without their prefix).
+    """Reconcile the options that depend on each other; *explicit* are the names that the user set, without the prefix.
 
-    What the user did not set gives way to what was set; idempotence gives way as it does in Kafka.
+    Defaults are adjusted to the options that the user set; idempotence is disabled in the same cases as in Kafka.
 
-    :raises ConfigError: if two keys that the user set contradict each other; the text names both.
+    :raises ConfigError: if two options that the user set contradict each other; the text names both.
     """
     config = _reconcile_batch_size(config, explicit)
     config = _reconcile_delivery_timeout(config, explicit)
@@ -243,10 +243,10 @@ def reconcile(config: ProducerConfig, explicit: frozenset[str]) -> ProducerConfi
 
 
 def check_elsewhere(config: ProducerConfig) -> None:
-    """Check what does not depend on the machine, before *config* is sent to the machines that connect with it.
+    """Check the options that do not depend on the machine, before *config* is sent to the machines that connect.
 
     Files that cannot be read here, and the callback for tokens, may exist on those machines, so they are not checked.
-    References to secrets are not replaced here, so what they stand for is not checked either.
+    References to secrets are not replaced here, so the secrets are not checked either.
 
     :raises ConfigError: as :func:`create_channel_builder`.
     """
@@ -272,14 +272,14 @@ def inline_secrets(values: Mapping[str, Any]) -> list[str]:
         for name, (entry, _) in c.keys(ProducerConfig).items()
         if entry.sensitive
         and values.get(name)
-        # A login module may have no secret, or a reference beside one.
+        # A login module may have no secret, or both a secret and a reference.
         and (name != "sasl.jaas.config" or _OF_LOGIN.search(str(values[name])))
         and (name == "sasl.jaas.config" or not has_reference(values[name], PROVIDERS))
     ]
 
 
 def _without_unknown(config: ProducerConfig) -> ProducerConfig:
-    """*config* without references, and without what cannot be checked unless they are replaced."""
+    """*config* without references, and without the options that cannot be checked unless these are replaced."""
     unknown = {name for name in _CREDENTIALS if has_reference(getattr(config, name), config.config_providers)}
     changes: dict[str, Any] = {"config_providers": ()}
     if unknown & _OF_TRUST:
@@ -294,7 +294,7 @@ def _without_unknown(config: ProducerConfig) -> ProducerConfig:
         elif not is_of_aws(config):
             changes["sasl_login_callback_handler_class"] = _UNKNOWN
     elif "sasl_jaas_config" in unknown:
-        # A reference may stand without quotes around it, as what it refers to may.
+        # A reference may be written without quotes, as its value may.
         changes["sasl_jaas_config"] = replaced_by(_UNKNOWN, config.sasl_jaas_config)
     return replace(config, **changes)
 

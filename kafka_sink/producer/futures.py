@@ -1,4 +1,4 @@
-"""Futures: what a caller holds until the broker has answered.
+"""Futures: the outcomes of calls that stage records, until the broker has answered.
 
 The appending thread creates them, and the sender thread completes each of them once. They have the methods of
 :class:`concurrent.futures.Future`, and can be awaited. They depend neither on sockets nor on locks of the accumulator.
@@ -53,7 +53,7 @@ def limit_ms(timeout: float | None) -> int:
 
 
 class Completion:
-    """The end of something, which comes once: threads wait for it, and functions are called at it."""
+    """An event that occurs once: threads wait for it, and callbacks run when it occurs."""
 
     __slots__ = ("_calls", "_clock", "_condition", "is_done")
 
@@ -64,8 +64,8 @@ class Completion:
         self.is_done = False
 
     def complete(self) -> None:
-        """Release the waiting threads, and call the functions. On a thread that no signal handler interrupts, or before
-        anybody waits."""
+        """Release the waiting threads, and run the callbacks. Call it on a thread that no signal handler interrupts, or
+        before any thread waits."""
         with self._condition:
             self.is_done = True
             calls, self._calls = self._calls, []
@@ -75,7 +75,7 @@ class Completion:
             _run(call, BaseException)
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Call *call* at the end, on the thread that completes; if it has come already, at once."""
+        """Call *call* when the event occurs, on the thread that completes it; at once if it has occurred."""
         if not self._waits(call):
             _run(call, Exception)
 
@@ -88,7 +88,7 @@ class Completion:
 
     @leaves("_condition")
     def wait(self, timeout_ms: int) -> bool:
-        """Wait for the end; False when *timeout_ms* passed first."""
+        """Wait for the event; False if *timeout_ms* passed first."""
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self._condition:
             while not self.is_done:
@@ -124,7 +124,7 @@ class DeliveryFuture(Generic[T]):
         It raises as :meth:`result` does, but for errors of records."""
 
     def _stored(self) -> T:
-        """The result, where the outcome is no error."""
+        """The result, if the outcome is no error."""
         raise NotImplementedError
 
     @abstractmethod
@@ -157,7 +157,7 @@ class DeliveryFuture(Generic[T]):
         import concurrent.futures
 
         ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        # Whoever awaits may be cancelled, and the record is not.
+        # The awaiting task may be cancelled; the record is sent nevertheless.
         ended.set_running_or_notify_cancel()
         self._when_done(partial(ended.set_result, None))
         yield from asyncio.wrap_future(ended)
@@ -283,8 +283,8 @@ DeliveryCallback = Callable[[Delivery], None]
 
 
 class ColumnsFuture(DeliveryFuture[tuple[Delivery, ...]]):
-    """The future of all rows of one :meth:`KafkaProducer.send_columns`, completed batch by batch. Its result is where
-    each batch was stored, and its exception the reason for the first rows that were not stored."""
+    """The future of all rows of one :meth:`KafkaProducer.send_columns`, completed batch by batch. Its result has the
+    offsets of each batch, and its exception the reason for the first rows that were not stored."""
 
     __slots__ = ("_callback", "_deliveries", "_end", "_lock", "_may_wait", "_rows", "_rows_ended", "_topic")
 

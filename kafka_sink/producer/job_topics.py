@@ -1,4 +1,4 @@
-"""The topics of a job before any of its tasks begins: created if the job asks for it, present, and their settings.
+"""The topics of a job before its tasks begin: creates them if the job asks for it, awaits them, reads their settings.
 
 Called on the driver, in its thread. An existing topic is never changed. The ``async`` functions are exchanges, see
 :mod:`kafka_sink.client.blocking.blocking`.
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 def ensure_topic(config: ProducerConfig, topic: str, partitions: int, replication_factor: int | None = None) -> bool:
-    """Create *topic* if it does not exist; returns whether this call has created it. If others create it at the same
-    time, the first one decides. A *replication_factor* of None is the brokers' default.
+    """Create *topic* if it does not exist; returns whether this call has created it. If several clients create it at
+    the same time, the first request decides. A *replication_factor* of None is the brokers' default.
 
-    :raises ApiError: if the topic could not be created; the text says what to do.
+    :raises ApiError: if the topic could not be created; the text has the remedy.
     """
     limit = {"default.api.timeout.ms": max(config.max_block_ms, 1)}
     with AdminClient(config.bootstrap_servers, {**c.known_to(ClientConfig, c.changed(config)), **limit}) as admin:
@@ -71,10 +71,10 @@ def _create(admin: AdminClient, topic: str, partitions: int, replication_factor:
 
 
 async def require_topic(topic: str | None, begin_tries: Callable[[], Tries]) -> None:
-    """Return once a broker has accepted this client, and there is *topic* (None: any), which brokers may create and
-    this client may write to.
+    """Return once a broker has accepted this client and *topic* exists, which brokers may create and this client may
+    write to. None: no topic is checked.
 
-    :param begin_tries: the tries that begin now.
+    :param begin_tries: begins the attempts, and their time-out.
     :raises UnknownTopicOrPartitionError: if it is still missing at the end of the tries.
     :raises BrokersUnreachableError: if no broker could be reached by then.
     :raises ApiError: at once, if the brokers refuse this client or the topic.

@@ -52,7 +52,7 @@ P = ParamSpec("P")
 
 
 def says_what_options_are(init: Callable[P, None]) -> Callable[P, None]:
-    """The constructor *init*; a TypeError for unknown keyword arguments says how options are passed and named."""
+    """Wrap the constructor *init*: its TypeError for unknown keyword arguments explains how options are passed."""
     parameters = inspect.signature(init).parameters
 
     @functools.wraps(init)
@@ -72,7 +72,7 @@ def says_what_options_are(init: Callable[P, None]) -> Callable[P, None]:
 def _record_of(first: object, others: tuple[Any, ...]) -> ProducerRecord:
     """The ProducerRecord *first*, which the fields *others* of ``send`` may not repeat.
 
-    :raises ValueError: if it is none, or something is given beside it.
+    :raises ValueError: if it is no ProducerRecord, or fields are given in addition.
     """
     if not isinstance(first, ProducerRecord):
         raise ValueError(
@@ -120,7 +120,7 @@ __all__ = ["ANY_PARTITION", "KafkaProducer", "PartlyStagedError", "ProducerRecor
 
 _producer_numbers = itertools.count(1)
 
-#: What to write in place of the methods of confluent-kafka, kafka-python and aiokafka.
+#: The replacements of methods of confluent-kafka, kafka-python and aiokafka.
 _OF_OTHER_CLIENTS: Final = {
     "produce": "send(topic, value, key) returns a future, and takes on_delivery too",
     "poll": "a thread of the producer calls the callbacks, so nothing has to be called for them",
@@ -135,7 +135,7 @@ _STUCK: Final = (
     "were not acknowledged end then, too"
 )
 
-#: A sender thread that is told to end does so within milliseconds, unless code of the user's holds it.
+#: After a forced close the sender thread ends within milliseconds, unless user code blocks it.
 LAST_STEP_S = 3.0
 
 
@@ -178,7 +178,7 @@ class KafkaProducer:
         plugins: GivenPlugins,
         network: ClientNetwork | None,
     ) -> None:
-        """Begin to work by *config*. Plugins get *properties* as well, in which the names *of_plugins* are theirs."""
+        """Start the producer with *config*. Plugins receive *properties*, of which *of_plugins* are their own names."""
         self._config = config
         self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
@@ -334,7 +334,7 @@ class KafkaProducer:
             error.staged = future
             raise
         except RowError:
-            # Nothing was staged, and the caller has the error: the transaction may go on with other rows.
+            # Nothing was staged, and the caller has the error: the transaction may continue with other rows.
             raise
         except ApiError as error:
             if self._transactions is not None:
@@ -546,7 +546,7 @@ class KafkaProducer:
         self._is_usable = False
 
     def _interrupted(self) -> None:
-        """Accept no records any more, and send those that are staged."""
+        """Refuse further records, and send those that are staged."""
         self._is_usable = False
         self._pipeline.accumulator.close()
         self._sender.wakeup()

@@ -28,7 +28,7 @@ FigureSource = Callable[[int], Iterable[tuple[str, float]]]
 
 _NS_PER_MS = 1_000_000
 
-#: What happened to records, in all topics and in each.
+#: The outcomes of records, of all topics and of each.
 _OUTCOMES: Final = {
     "record-send-rate": "Records sent per second, retries included.",
     "record-send-total": "Records sent, retries included.",
@@ -39,7 +39,7 @@ _OUTCOMES: Final = {
     "log names the brokers' error.",
     "record-retry-total": "Records that were sent again.",
 }
-#: What goes over the connections, all together and each.
+#: The traffic of all connections and of each.
 _TRAFFIC: Final = {
     "request-rate": "Requests sent per second.",
     "request-total": "Requests sent.",

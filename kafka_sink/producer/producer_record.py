@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header
 
-#: The headers of a record, as they are given: text is written in UTF-8.
+#: The headers of a record, as callers pass them: text is written in UTF-8.
 Headers: TypeAlias = "Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]"
 
 #: The headers of a record without headers.

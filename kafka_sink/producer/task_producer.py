@@ -1,4 +1,4 @@
-"""TaskProducer: what a task of Spark needs of a producer and nobody else."""
+"""TaskProducer: a producer with the additional operations that a Spark task needs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kafka_sink.producer.plugins.loading import GivenPlugins
 
 
 class TaskProducer(KafkaProducer):
-    """A producer that writes in a transaction of its driver, and rests between two tasks of a worker process.
+    """A producer that joins a transaction of its driver, and is kept between two tasks of a worker process.
 
     :param config: the configuration, as the driver has read it.
-    :param plugin_options: the options that the user's plugins alone know.
-    :param network: as of :class:`KafkaProducer`.
+    :param plugin_options: the options that are meant for the user's own plugins.
+    :param network: see :class:`KafkaProducer`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TaskProducer(KafkaProducer):
 
     def can_go_on(self, max_age_ms: int) -> bool:
         """Whether this producer can be used again after :meth:`rest`: everything sent so far is acknowledged, nothing
-        was refused, and no connection was lost meanwhile. Metadata that is older than *max_age_ms* is requested again.
+        was refused, and no connection failed since. Metadata that is older than *max_age_ms* is requested again.
         """
         if not self._is_usable or not self._sender.is_running or self._pipeline.accumulator.has_incomplete:
             return False

@@ -22,7 +22,7 @@ _DIFFERENCE_MAX_MS: Final = "message.timestamp.difference.max.ms"
 
 
 class TimeLimit(NamedTuple):
-    """How far, in ms, a timestamp may be from the time of the write, and the *setting* that says so."""
+    """The largest difference, in ms, between a timestamp and the time of the write, and the *setting* of this limit."""
 
     setting: str
     most_ms: int
@@ -30,7 +30,7 @@ class TimeLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """None, or False: no limit, or it is not known.
+    """The limits of one topic. None, or False: no limit, or an unknown one.
 
     *max_message_bytes* is the size of a batch after its compression. *before* and *after* are for timestamps in the
     past and in the future. *needs_key*: the topic is compacted.
@@ -44,7 +44,7 @@ class TopicLimits:
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> TopicLimits:
         """The limits that the *settings* of a topic set; a value that is no number sets none."""
-        # Brokers that stamp the records themselves do not look at the timestamps of the rows.
+        # With LogAppendTime brokers ignore the timestamps of the rows.
         is_stamped = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
         return cls(
             known_number(settings.get(MAX_MESSAGE_BYTES)),
@@ -55,7 +55,7 @@ class TopicLimits:
 
 
 def _time_limit(settings: Mapping[str, str], name: str) -> TimeLimit | None:
-    # While brokers had both, the older setting counted wherever the newer one was not set.
+    # In versions with both settings the older one applied if the newer one was not set.
     for setting in (name, _DIFFERENCE_MAX_MS):
         most_ms = known_number(settings.get(setting))
         # The largest value limits nothing.

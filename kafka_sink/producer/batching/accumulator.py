@@ -3,7 +3,7 @@
 Calling threads append, flush and close. No lock is held while a thread waits for memory, encodes columns or compresses
 a batch. Of a single record only the headers are encoded under the lock of its partition, because the batch counts every
 byte before it accepts the record. The accumulator never performs I/O and never calls user code while it holds a lock.
-What the sender thread does with the batches is :mod:`~kafka_sink.producer.batching.batch_drain`.
+The sender thread takes the batches through :mod:`~kafka_sink.producer.batching.batch_drain`.
 
 ``column_append`` plans and encodes columns, and appends them through :meth:`RecordAccumulator.continue_batch` and
 :meth:`RecordAccumulator.append_to_new_batch`.
@@ -35,7 +35,7 @@ T = TypeVar("T")
 #: How often a close checks for appends that are still in progress, ms.
 _STRAGGLER_CHECK_MS = 10
 
-#: From this linger.ms on, the sender looks for new batches itself, ms.
+#: From this linger.ms on, the sender checks for new batches itself, ms.
 _LONG_LINGER_MS = 50
 
 
@@ -60,7 +60,7 @@ class EncodedRows(NamedTuple):
 
 
 class OpenBatch(NamedTuple):
-    """Where the next rows of a partition go: its open batch as it is now, or a new batch if ``batch`` is None."""
+    """The batch that receives the next rows of a partition: its open batch now, or a new one if ``batch`` is None."""
 
     batch: ProducerBatch | None
     record_count: int
@@ -113,8 +113,8 @@ class RecordAccumulator:
         transactions: TransactionGate | None = None,
     ) -> None:
         self._settings = settings
-        #: Whether the sender is told of every new batch of rows. With a long linger.ms it looks for new batches itself,
-        #: once within that time: waking a thread takes longer than staging a few rows.
+        #: Whether every new batch of rows wakes the sender. With a long linger.ms the sender checks for new batches
+        #: itself, once within that time: waking a thread takes longer than staging a few rows.
         self.tells_of_new_batches = settings.linger_ms < _LONG_LINGER_MS
         self._pool = pool
         self._memory = BatchMemory(pool, settings.batch_size_bytes)
@@ -170,13 +170,13 @@ class RecordAccumulator:
         """Append *record* to the newest batch of its partition, opening a new batch if necessary.
 
         :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
-        :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
+        :raises KafkaError: if the producer was closed during the call, or needs a transaction and none is open.
         """
         return self.appending(self._append, topic_partition, record, max_block_ms, abort_on_new_batch)
 
     def appending(self, append: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call *append*, which may add batches, and return its result. Until it returns, no transaction ends and a
-        close waits; then the sender looks again if anybody waits for it, also when no batch was added.
+        close waits; then the sender is woken if a thread waits for it, even if no batch was added.
 
         :raises KafkaError: if this thread is inside another call of the producer.
         """
@@ -203,7 +203,7 @@ class RecordAccumulator:
         memory = self._allocate(topic_partition.topic, size, max_block_ms)
         try:
             with queue.lock:
-                # Another thread may have opened a batch meanwhile; two would leave the older one half empty.
+                # Another thread may have opened a batch during the allocation; two would leave the older half empty.
                 result = self._try_append(queue, record)
                 if result is None:
                     batch = self._new_batch(topic_partition, memory)
@@ -243,12 +243,12 @@ class RecordAccumulator:
     # --- columns (through ColumnAppender) ----------------------------------------------------------------------------
 
     def new_batch(self, topic: str) -> OpenBatch:
-        """For rows that go into a new batch of *topic*, whether one is open or not."""
+        """An :class:`OpenBatch` that stands for a new batch of *topic*, even if one is open."""
         return OpenBatch(None, 0, 0, self._memory_of(topic).batch_size_bytes - HEADER_BYTES)
 
     def open_batch(self, topic_partition: TopicPartition, otherwise: OpenBatch) -> OpenBatch:
-        """Where rows of the partition go, as a plan needs it: its open batch, or *otherwise*. It may have changed when
-        they are appended."""
+        """The open batch of the partition for a plan, or *otherwise* if none has room. The batch may have changed when
+        the rows are appended."""
         queue = self._queues.of(topic_partition)
         with queue.lock:
             if queue.batches:
@@ -258,8 +258,8 @@ class RecordAccumulator:
         return otherwise
 
     def continue_batch(self, batch: ProducerBatch, records_before: int, rows: EncodedRows) -> bool:
-        """Append *rows* to *batch*, the open batch of its partition when they were planned, which had *records_before*
-        records. Returns False, and appends nothing, when it has changed since, or cannot grow."""
+        """Append *rows* to *batch*, the open batch of its partition at the time of the plan, which had *records_before*
+        records. Returns False, and appends nothing, if it has changed since, or cannot grow."""
         queue = self._queues.of(batch.topic_partition)
         with queue.lock:
             self.check_open()
@@ -272,11 +272,11 @@ class RecordAccumulator:
             return False
 
     def append_to_new_batch(self, topic_partition: TopicPartition, rows: EncodedRows, max_block_ms: int) -> bool:
-        """Open a batch with *rows*, behind the open batch of the partition, which is closed. Returns whether the sender
-        has to be told.
+        """Open a batch with *rows*, after the open batch of the partition, which is closed. Returns whether the sender
+        has to be woken.
 
         :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
-        :raises KafkaError: if the producer was closed meanwhile.
+        :raises KafkaError: if the producer was closed during the call.
         """
         queue = self._queues.of(topic_partition)
         memory = self._allocate(topic_partition.topic, HEADER_BYTES + len(rows.records), max_block_ms)
@@ -323,11 +323,11 @@ class RecordAccumulator:
         """Make *batch* the newest of its partition. The caller holds the queue's lock."""
         if self._transactions is not None:
             self._transactions.add_partition(queue.topic_partition)
-        # The order matters: nobody may wait for a batch that is in no queue, because it is never sent.
+        # The order matters: no thread may wait for a batch that is in no queue, because it is never sent.
         queue.batches.append(batch)
         self._incomplete.add(batch)
 
-    # --- what the sender asks ----------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def has_incomplete(self) -> bool:
@@ -359,7 +359,7 @@ class RecordAccumulator:
     def _flush(self, timeout_ms: int, wake_sender: Callable[[], None]) -> None:
         deadline = self._clock.monotonic_ms() + timeout_ms
         wake_sender()
-        # From the last one on: when its outcome is known, those before it mostly have theirs, too.
+        # Newest first: when its outcome is known, most of the older batches are done, too.
         for batch in reversed(self._incomplete.snapshot()):
             if not batch.result.wait(max(deadline - self._clock.monotonic_ms(), 0)):
                 raise KafkaTimeoutError(f"flush did not complete within {timeout_ms} ms")

@@ -1,4 +1,4 @@
-"""BatchDrain: which batches the sender thread takes from the queues, and which come back to them.
+"""BatchDrain: selects the batches that the sender thread takes from the queues, and puts failed ones back.
 
 Runs on the sender thread only. A partition's lock is held for one step at its queue, never while a batch is closed
 (encoded and compressed). It performs no I/O.
@@ -90,7 +90,7 @@ class BatchDrain:
         unknown_leader_topics: set[str] = set()
         for queue in self._queues.all():
             if not queue.batches:
-                # Most queues are empty most of the time. After an append to an empty queue the sender looks again.
+                # Most queues are empty most of the time. After an append to an empty queue the sender checks again.
                 continue
             topic_partition = queue.topic_partition
             with queue.lock:

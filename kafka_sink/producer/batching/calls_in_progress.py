@@ -3,8 +3,8 @@
 The calling threads enter and leave, and the sender thread reads. Every step is one operation on a dict, so no lock is
 needed. This module does not depend on what the calls do.
 
-An exception that a signal handler raises, such as KeyboardInterrupt, may end a call between any two of its lines. What
-the call has changed is incomplete then, so from that moment on the producer can only be closed.
+An exception that a signal handler raises, such as KeyboardInterrupt, may end a call between any two of its lines. The
+changes of the call are incomplete then, so from that moment on the producer can only be closed.
 
 A signal handler or a finalizer runs on a thread in the middle of another operation of that thread. If it calls the same
 producer, the call is refused at once when it would see an incomplete change, or would wait for a lock that its own
@@ -109,12 +109,12 @@ class CallsInProgress:
 
     @contextmanager
     def on_sender_thread(self) -> Iterator[None]:
-        """This thread is the sender's meanwhile."""
+        """Within, this thread is the sender thread."""
         self._sender = threading.get_ident()
         try:
             yield
         finally:
-            # Another thread may get the number of one that has ended.
+            # The identifier of a thread that has ended may be reused by another thread.
             self._sender = None
 
     def check_may_wait(self, operation: str) -> None:

@@ -1,9 +1,9 @@
 """Appends whole columns: plans the place of each row of a chunk first, then encodes all rows at once.
 
 Runs on the calling thread, and appends to the same batches as single records, through the accumulator. The encoding of
-a row depends on its position in its batch (offset delta, timestamp delta), so the plan reads the open batches. If open
-batches were drained meanwhile, the rows of all their partitions are planned and encoded again together. This module
-never loops over rows, never touches a queue and never holds a lock.
+a row depends on its position in its batch (offset delta, timestamp delta), so the plan reads the open batches. If the
+sender drains some of them before the append, the rows of all their partitions are planned and encoded again together.
+This module never loops over rows, never touches a queue and never holds a lock.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class _Segment(NamedTuple):
 
 
 class AppendedRows:
-    """Which of *rows* rows have been appended, for the caller of an append that fails part way. The caller may append
-    them in several pieces, each of which begins with :meth:`begin`."""
+    """Records which of *rows* rows have been appended, for the caller of an append that fails part way. The caller may
+    append them in several pieces, each of which begins with :meth:`begin`."""
 
     def __init__(self, rows: int) -> None:
         #: bool[rows], in the order of the caller.
@@ -103,7 +103,7 @@ class ColumnAppender:
         to be sent. After an error *appended* holds the rows that were appended nevertheless.
 
         :raises BufferExhaustedError: if no memory is available within *max_block_ms* (counted for the whole chunk).
-        :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
+        :raises KafkaError: if the producer was closed during the call, or needs a transaction and none is open.
         """
         deadline = self._clock.monotonic_ms() + max_block_ms
         return self._accumulator.appending(self._append, rows, callback, deadline, appended)
@@ -161,8 +161,8 @@ class ColumnAppender:
 class _Plan:
     """Assigns every row to a batch, with its offset delta and its timestamp delta.
 
-    :param targets: where the first rows of each run go.
-    :param new_batch: where rows go that do not fit there.
+    :param targets: the batch of each run that receives its first rows.
+    :param new_batch: the batch that receives rows that do not fit there.
     """
 
     def __init__(self, rows: SortedRows, targets: list[OpenBatch], new_batch: OpenBatch) -> None:
@@ -181,7 +181,7 @@ class _Plan:
         starts: list[int] = run_starts.tolist()
         most_bytes = int(self._content.sum()) + MAX_RECORD_OVERHEAD_BYTES * len(self._content)
         if most_bytes <= min(target.room_bytes for target in targets):
-            # A few rows fit wherever they go, whatever the exact size of each is.
+            # The upper bound of all sizes fits into every target, so the exact sizes are not needed.
             self.segments = [_Segment(run, starts[run], starts[run + 1], target) for run, target in enumerate(targets)]
             return
         sizes = sizes_from_content(self._content, self.offset_deltas, self.timestamp_deltas)

@@ -2,8 +2,8 @@
 lock; and the batches that have no outcome yet, queued or in flight, with the return of their memory.
 
 Calling threads add batches at the end (:mod:`~kafka_sink.producer.batching.accumulator`), the sender thread takes them
-from the front and puts some back (:mod:`~kafka_sink.producer.batching.batch_drain`). Nobody waits with a lock. Every
-change of the incomplete batches is one operation on a dict, so they need no lock.
+from the front and puts some back (:mod:`~kafka_sink.producer.batching.batch_drain`). No thread waits while it holds a
+lock. Every change of the incomplete batches is one operation on a dict, so they need no lock.
 
 Source: apache/kafka ``RecordAccumulator`` (TopicInfo), ``IncompleteBatches``.
 """
@@ -49,7 +49,7 @@ def _stays_behind(batch: ProducerBatch, other: ProducerBatch) -> bool:
 
 
 class PartitionQueues:
-    """A queue is created when it is first asked for, and never removed."""
+    """The queues by partition. A queue is created at its first use, and never removed."""
 
     def __init__(self) -> None:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
@@ -80,7 +80,7 @@ class PartitionQueues:
 
 
 class IncompleteBatches:
-    """In the order in which they were opened, so that a close aborts them in this order."""
+    """The batches without an outcome, in the order in which they were opened; a close aborts them in this order."""
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
@@ -95,7 +95,7 @@ class IncompleteBatches:
         self._batches[batch] = None
 
     def snapshot(self) -> list[ProducerBatch]:
-        """Those that are there now."""
+        """A copy of the incomplete batches."""
         return list(self._batches)
 
     def replace(self, batch: ProducerBatch, pieces: Sequence[ProducerBatch]) -> None:

@@ -69,13 +69,13 @@ class Compression:
 
     @classmethod
     def of(cls, config: ProducerConfig) -> Compression:
-        """That of a producer with this *config*."""
+        """The compression of a producer with this *config*."""
         return cls(CompressionType.from_name(config.compression_type), config.compression_level)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """How large batches become, how they are compressed, and how long they wait."""
+    """The largest size of batches, their compression, and the time they linger."""
 
     batch_size_bytes: int
     compression: Compression
@@ -101,10 +101,10 @@ class _Thunk:
 class ProducerBatch:
     """One record batch under construction, in flight, or done (apache/kafka ``ProducerBatch``).
 
-    After an append that was interrupted half-way the batch holds the records that it has counted, and takes no more.
+    After an interrupted append the batch holds the records that it has counted, and accepts no more.
 
     :param memory: room for the 61-byte header and the uncompressed records; the batch owns it.
-    :param more_memory: how large the batch may become, and the larger memory when *memory* is full before that.
+    :param more_memory: the largest size of the batch, and larger memory when *memory* is full before that.
     """
 
     def __init__(
@@ -117,7 +117,6 @@ class ProducerBatch:
         created_ms: int,
         may_wait: MayWait = anywhere,
     ) -> None:
-        # One list of all that a batch knows of itself, from its first record to its end.
         self.topic_partition = topic_partition
         self.memory = memory
         self._limit = more_memory.limit_for(memory)
@@ -473,8 +472,7 @@ class ProducerBatch:
         return piece
 
     def release_memory(self) -> bytearray:
-        """Give up the memory of a batch that is done and not in flight, because it will be reused; empty the second
-        time."""
+        """Return the memory of a batch that is done and not in flight, for reuse; an empty buffer the second time."""
         self._body = None
         self._header = None
         memory, self.memory = self.memory, bytearray()

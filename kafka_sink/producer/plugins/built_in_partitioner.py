@@ -173,12 +173,12 @@ class PartitionLoads:
         self._partitioner = partitioner
         self._availability_timeout_ms = availability_timeout_ms
         self._due_ms = 0
-        # Node id → when there was last something to send to it, and when it could last accept something.
+        # Node id → the last time when batches were ready for it, and the last time when it could accept them.
         self._wanted_ms: dict[int, int] = {}
         self._taken_ms: dict[int, int] = {}
 
     def note_node(self, node_id: int, now_ms: int, *, can_take: bool) -> None:
-        """Record that there is something to send to a node, and whether it can accept it now."""
+        """Record that batches are ready for a node, and whether it can accept them now."""
         self._wanted_ms[node_id] = now_ms
         if can_take or node_id not in self._taken_ms:
             self._taken_ms[node_id] = now_ms

@@ -96,7 +96,7 @@ class FieldSerializer:
         _configure(loaded, configs, self._field == "key")
 
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
-        """The bytes of *data*; a function is not asked for those of None.
+        """The bytes of *data*; a serializer that is a function is not called with None.
 
         :raises SerializationError: if *data* cannot be serialized; the text names field, type and serializer.
         """
@@ -130,7 +130,6 @@ class ProducerInterceptors:
     def __init__(self, interceptors: Iterable[Any], configs: Mapping[str, Any], log: ContextLogger) -> None:
         """:raises ConfigError: if one of *interceptors* cannot be loaded."""
         self._log = log
-        #: In their order.
         self.interceptors = [load_plugin("interceptor.classes", item, {}) for item in interceptors]
         for interceptor in self.interceptors:
             _configure(interceptor, configs)
@@ -154,7 +153,7 @@ class ProducerInterceptors:
     def acknowledging(
         self, timestamp: int, key: bytes | None, value: bytes | None, callback: DeliveryCallback | None
     ) -> DeliveryCallback:
-        """A callback for the outcome of a record, which calls the chain and then *callback*."""
+        """A delivery callback of a record, which calls the chain and then *callback*."""
         key_size = _NO_SIZE if key is None else len(key)
         value_size = _NO_SIZE if value is None else len(value)
 

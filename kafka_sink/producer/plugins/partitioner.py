@@ -1,4 +1,4 @@
-"""Partitioners for ``partitioner.class``: those that come with Kafka, and the calls of a user's own.
+"""Partitioners for ``partitioner.class``: those of Kafka, and the calls of custom partitioners.
 
 A partitioner has ``partition(topic, key, key_bytes, value, value_bytes, cluster)`` for one record; one that computes
 arrays has ``partition_rows(topic, chunk, sizes, cluster)``, too, where *sizes* int64[rows] are the bytes of key, value
@@ -25,7 +25,7 @@ from kafka_sink.columns.binary_column import BinaryColumn, Int64s
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.plugins import name_of
 
-#: What a record adds to its content in most batches: length, attributes and two deltas. If the estimate is slightly too
+#: The overhead of a record in most batches, bytes: length, attributes and two deltas. If the estimate is slightly too
 #: high, batches are not quite full; if it is too low, the rest of every batch is sent as a tiny batch.
 _RECORD_OVERHEAD_BYTES = 7
 
@@ -58,7 +58,7 @@ class RoundRobinPartitioner:
 
 _JAVA: Final = "org.apache.kafka.clients.producer."
 
-#: Of Kafka before 4.0; since 3.3 the partitioner that needs no name has its place.
+#: Removed in Kafka 4.0; since 3.3 the partitioner without a name has replaced it (KIP-794).
 FORMER_DEFAULT: Final = _JAVA + "internals.DefaultPartitioner"
 
 BUILT_IN: Final[Mapping[str, type[RoundRobinPartitioner]]] = {

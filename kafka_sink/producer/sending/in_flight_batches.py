@@ -50,7 +50,7 @@ class InFlightBatches:
         self._connection_failures = network.client.connection_failures
         self._accumulator = accumulator
         self._drain = drain
-        #: The topics of batches that were split, which is said once.
+        #: The topics of batches that were split; each is logged once as a warning.
         self._split_topics: set[str] = set()
         self._incomplete = incomplete
         self._transactions = transactions
@@ -102,7 +102,7 @@ class InFlightBatches:
         """Handle the answer for one batch: it is stored, sent again, split, or failed."""
         code = ErrorCode.of(answer.error_code)
         if batch.is_done:
-            # The batch expired while this answer was outstanding; only now does no request refer to its memory.
+            # The batch expired while this answer was outstanding; from now on no request refers to its memory.
             self._incomplete.deallocate(batch)
         elif code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._succeed(batch, answer)
@@ -143,7 +143,7 @@ class InFlightBatches:
     def _split(self, batch: ProducerBatch, code: ErrorCode) -> None:
         self._forget(batch)
         try:
-            # The size is learnt for the topic: the batches that follow are not as large again.
+            # The following batches of the topic are limited to this size.
             most_bytes = self._accumulator.limit_batches(batch.topic_partition.topic, batch.size_bytes // 2)
             self._drain.split_and_reenqueue(batch, most_bytes)
         except Exception as error:

@@ -7,7 +7,7 @@ after an unexpected error. A failure of one batch or callback never stops the ot
 :class:`TransactionalRequestSender` is the part of a step that keeps the identity of an idempotent producer, and its
 transaction: it settles what batches did to the sequences, sends the requests of the transaction manager, one at a time,
 and passes it the answers. It finds the broker for a request, and waits for the connection and for pauses between
-attempts without blocking. The manager follows the outcomes.
+attempts without blocking. The manager processes the outcomes.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Sender:
             while not self._force_close and self._transactional and self._transactional.abort_open_transaction():
                 self._step()
         except BaseException as error:
-            # Errors do not end a step: another thread or code of the user's has raised it here.
+            # Errors do not end a step: another thread or user code has raised it here.
             self._why_closed = f"{type(error).__name__} ended the sender thread"
             raise
         finally:

@@ -1,7 +1,7 @@
 """Stages rows: checks them against the limits, chooses their partitions, and appends them piece by piece.
 
-Runs on the calling thread. All rows are checked before any row is staged, and nothing loops over rows. What can still
-fail then (memory, a partitioner, a producer that is closed) may leave some of the rows staged; the error names the
+Runs on the calling thread. All rows are checked before any row is staged, and nothing loops over rows. A failure after
+the check (memory, a partitioner, a producer that is closed) may leave some of the rows staged; the error names the
 rest.
 """
 
@@ -36,7 +36,7 @@ _MOST_PIECE_BYTES: Final = 8 * 1024 * 1024
 #: The bytes of a piece for each partition, because every append to a batch has a fixed cost.
 _PIECE_BYTES_OF_A_PARTITION: Final = 64 * 1024
 
-#: An estimate of what a record adds to its key, value and headers, in bytes.
+#: An estimate of the overhead of a record besides its key, value and headers, in bytes.
 RECORD_OVERHEAD_BYTES: Final = 10
 
 
@@ -158,7 +158,7 @@ class ColumnStaging:
 
 
 def piece_bytes(partitions: int) -> int:
-    """How many bytes of rows are staged at a time for a topic with this many partitions."""
+    """Bytes of rows that are staged at a time for a topic with this many partitions."""
     return min(max(partitions * _PIECE_BYTES_OF_A_PARTITION, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
 
 

@@ -23,7 +23,7 @@ from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, encode_records
 
-#: More than the lengths of key, value and headers add to them, in bytes.
+#: An upper bound of the bytes of the length fields of key, value and headers.
 _LENGTHS_BYTES: Final = 20
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class LimitChecks:
     """The checks of rows against the *limits* of their topics.
 
-    :param config: that of the producer that sends the rows.
+    :param config: the configuration of the producer that sends the rows.
     """
 
     def __init__(self, limits: Mapping[str, TopicLimits], config: ProducerConfig) -> None:

@@ -84,9 +84,9 @@ class RecordStaging:
 
         :raises SerializationError: if the key, the value or a header cannot be serialized.
         :raises ValueError: if *topic*, *partition* or *timestamp* has the wrong type or is out of range.
-        :raises KafkaError: if the producer was closed meanwhile, or needs a transaction and none is open.
+        :raises KafkaError: if the producer was closed during the call, or needs a transaction and none is open.
         """
-        # One function, because every call and every lookup in it is paid for once per record.
+        # One function, because every call and every lookup costs time once per record.
         interceptors = self._interceptors
         if interceptors is not None:
             record = ProducerRecord(topic, value, key, partition, timestamp, headers or NO_HEADERS)
@@ -165,7 +165,7 @@ class RecordStaging:
         key_bytes = self._key_serializer.serialize(topic, headers, key)
         value_bytes = self._value_serializer.serialize(topic, headers, value)
         if len(headers) != len(written):
-            # Serializers may add some.
+            # Serializers may add headers.
             written = header_pairs(headers)
         return key_bytes, value_bytes, written
 

@@ -28,7 +28,7 @@ from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.producer_record import check_topic
 from kafka_sink.producer.sending.sender import Sender
 
-#: In the partitions of rows: the partitioner chooses.
+#: The partition of a row that lets the partitioner choose.
 ANY_PARTITION: Final = -1
 
 #: How long rows wait for a partition that their topic does not have, ms: as long as brokers need to learn of a new
@@ -88,7 +88,7 @@ class TopicMetadata:
         """The newest cluster that contains *topic* (and *partition*), waiting for it if necessary.
 
         :raises ApiError: if there is none within max.block.ms; the text gives the reason.
-        :raises KafkaError: if the producer was closed meanwhile.
+        :raises KafkaError: if the producer was closed during the wait.
         :raises ValueError: if *topic* is not a topic name.
         """
         check_topic(topic)
@@ -163,7 +163,7 @@ class TopicMetadata:
         return cluster
 
     def _refreshed(self, deadline_ms: int) -> Cluster:
-        """:raises KafkaTimeoutError: if there is no metadata until *deadline_ms*."""
+        """:raises KafkaTimeoutError: if no newer metadata arrives before *deadline_ms*."""
         version = self._metadata.request_update()
         self._sender.wakeup()
         self._metadata.await_update(version, max(deadline_ms - self._clock.monotonic_ms(), 0))

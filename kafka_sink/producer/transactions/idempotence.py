@@ -1,7 +1,7 @@
 """Producer id, epoch and sequence numbers: brokers use them to drop duplicates and refuse gaps (KIP-98, KIP-360).
 
-Only the sender thread uses the sequences, so they have no lock. This module never sends anything: it says which id or
-epoch is needed, and receives the answers. If a gap cannot be closed, an idempotent producer starts a new epoch itself;
+Only the sender thread uses the sequences, so they have no lock. This module never sends anything: it reports which id
+or epoch is needed, and receives the answers. If a gap cannot be closed, an idempotent producer starts an epoch itself;
 a transactional producer gets one from its coordinator after the transaction has been aborted.
 
 In transaction version 2 every EndTxn answer contains the next epoch. In version 1 a failed transaction requires a new

@@ -96,7 +96,7 @@ class TransactionManager:
         """The lock that the sender thread needs in every step."""
         return self._lock
 
-    # --- what others ask ---------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def is_transactional(self) -> bool:
@@ -249,7 +249,7 @@ class TransactionManager:
             return
         with self._lock:
             if self._machine.state not in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
-                # The transaction was aborted meanwhile, and the staged record with it.
+                # The transaction was aborted since the check, and the staged record with it.
                 return
             if self.transaction_version is TransactionVersion.V2:
                 self._scope.add((topic_partition,))
@@ -332,7 +332,7 @@ class TransactionManager:
     # --- outcomes (sender thread) ------------------------------------------------------------------------------------
 
     def answered(self, queued: QueuedRequest, body: Struct, now_ms: int) -> None:
-        """Follow the outcome of *queued*, which was answered with *body*."""
+        """Process the outcome of *queued*, which was answered with *body*."""
         outcome = queued.attempts.take(body)
         if isinstance(outcome, Refused):
             self._refused(queued, outcome, now_ms)
@@ -340,13 +340,13 @@ class TransactionManager:
             self._succeeded(queued, outcome.value)
 
     def unsupported(self, queued: QueuedRequest, mismatch: UnsupportedVersionError, now_ms: int) -> None:
-        """Follow that *queued* was not sent, because client and broker have no version of it in common."""
+        """Handle a *queued* request that was not sent, because client and broker have no common version of it."""
         request = queued.request
         detail = request.failure if isinstance(request, InitProducerId) else str(mismatch)
         self._refused(queued, queued.attempts.refuse(ErrorCode.UNSUPPORTED_VERSION, detail), now_ms)
 
     def lost(self, queued: QueuedRequest, now_ms: int) -> None:
-        """Follow that the connection was lost: it is unknown whether the broker processed *queued*."""
+        """Handle a lost connection: it is unknown whether the broker processed *queued*."""
         if queued.request.coordinator is not None:
             self.look_up(queued.request.coordinator, now_ms)
         self._retry(queued, now_ms, self._config.retry_backoff_ms)
@@ -379,7 +379,7 @@ class TransactionManager:
             result.done()
 
     def _refused(self, queued: QueuedRequest, refused: Refused, now_ms: int) -> None:
-        """Follow the reaction to an error: send the request again, or change the state."""
+        """Apply the reaction to an error: send the request again, or change the state."""
         request, result, reaction = queued.request, queued.result, refused.reaction
         if isinstance(request, EndTxn) and not request.commits:
             if refused.code is ErrorCode.INVALID_TXN_STATE and self._scope.may_not_have_begun:

@@ -3,8 +3,8 @@
 Belongs to the transaction manager, which holds its lock at every call. It never sends a request.
 
 Also the meaning of each error for a producer with an id: one table for the answers to its requests, one for its
-batches, and what the user can do about a refusal. Errors are distinguished by their codes only. A driver of
-exactly-once writes takes the same errors differently: ``client/blocking/coordinator_requests.py`` says why.
+batches, and the remedies for refusals. Errors are distinguished by their codes only. A driver of exactly-once writes
+reacts differently to the same errors: ``client/blocking/coordinator_requests.py`` explains why.
 
 Source: apache/kafka ``TransactionManager`` (pendingRequests, TxnRequestHandler and its handlers); KIP-1050 (classes of
 errors).
@@ -183,6 +183,6 @@ class RequestQueue:
             queued.result.fail(error)
 
     def is_sought(self, key: CoordinatorKey) -> bool:
-        """Whether a request for that coordinator is queued already."""
+        """Whether a FindCoordinator for *key* is queued already."""
         sought = (queued.request for _, _, queued in self._entries)
         return any(isinstance(request, FindCoordinator) and key in request.keys for request in sought)

@@ -20,26 +20,26 @@ The state machine
 ``FATAL_ERROR`` may follow every state, and only ``close`` follows it. A transaction whose end requires a new epoch goes
 back to ``READY`` by way of ``INITIALIZING``.
 
-**Who moves it.** A call of the application moves it at once, on the calling thread: ``init_transactions`` to
+**Transitions.** A call of the application changes the state at once, on the calling thread: ``init_transactions`` to
 INITIALIZING, ``begin_transaction`` to IN_TRANSACTION, ``commit_transaction`` to COMMITTING_TRANSACTION,
-``abort_transaction`` to ABORTING_TRANSACTION. Outcomes move it on the sender thread: InitProducerId leads to READY, or
+``abort_transaction`` to ABORTING_TRANSACTION. Outcomes change it on the sender thread: InitProducerId leads to READY or
 back to UNINITIALIZED if it was refused for a reason that can be fixed; EndTxn leads to READY. A failed batch or record
 leads to ABORTABLE_ERROR. Both threads hold the manager's lock. A producer that joined a transaction of another producer
 is READY and IN_TRANSACTION at once, and never ends it. A producer without a transactional id only uses UNINITIALIZED,
 INITIALIZING, READY and FATAL_ERROR.
 
-**A call and its result.** ``commit_transaction`` may time out although EndTxn is on its way. Then nobody knows whether
+**A call and its result.** ``commit_transaction`` may time out although EndTxn is in flight. It is then unknown whether
 the transaction is committed, so only the same call is allowed, and it waits for the same result. A result is settled
 when its caller has seen it, or when it is an error.
 
-**What an error does.** The table in :mod:`request_queue` gives each error code of each request one of the reactions of
+**Errors.** The table in :mod:`request_queue` maps each error code of each request to one of the reactions of
 :mod:`kafka_sink.client.requests.outcomes`. A lost connection has the effect of LOOK_UP: every request may be
 repeated, and a coordinator recognizes the repetition by the epoch. At ABORT and BUMP, IN_TRANSACTION and
-COMMITTING_TRANSACTION become ABORTABLE_ERROR; waiting requests fail, and batches that were not sent are dropped. In
-ABORTING_TRANSACTION there is no milder reaction left than a fatal error, and BUMP is one if the coordinator cannot give
-a new epoch (before KIP-360).
+COMMITTING_TRANSACTION become ABORTABLE_ERROR; waiting requests fail, and batches that were not sent are dropped. Both
+are fatal as the answer to the EndTxn of an abort, and BUMP is always fatal if the coordinator cannot return a new epoch
+(before KIP-360).
 
-**What ends a transaction.** EndTxn is sent when every batch of the transaction has an outcome. If the coordinator does
+**The end of a transaction.** EndTxn is sent when every batch of the transaction has an outcome. If the coordinator does
 not know of the transaction, because no partition or group was added, there is nothing to end and EndTxn is not sent. If
 it may or may not know (the first AddPartitionsToTxn was lost), an abort is sent, INVALID_TXN_STATE counts as success,
 and a new epoch keeps a late AddPartitionsToTxn out of the next transaction.
@@ -244,8 +244,8 @@ class TransactionStateMachine:
         """Change to *target*, call *start*, and return the outcome; a repeated call returns the result of the first
         one.
 
-        After an exception on the way, for example a KeyboardInterrupt, either nothing has happened or the call is
-        complete: what was begun is completed, and *start* may be called twice for that.
+        After an exception on the way, for example a KeyboardInterrupt, either the call has no effect or it has
+        taken full effect; *start* may be called twice for that.
 
         :raises TransactionStateError: if *operation* is not possible now.
         :raises TransactionAbortableError: if the open transaction can only be aborted.
@@ -281,7 +281,7 @@ class TransactionStateMachine:
         self.transition(State.IN_TRANSACTION)
 
     def join(self) -> None:
-        """Enter a transaction that another producer began and will end, as the first one or after another such one."""
+        """Join a transaction that another producer began and will end, as the first one or after another such one."""
         self.check_no_other_call("join_transaction")
         self._check_no_error()
         if self.is_guest and self.state is State.IN_TRANSACTION:
