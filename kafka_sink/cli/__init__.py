@@ -1,4 +1,4 @@
 """The ``kafkalite`` command: broker, topics, groups, txn, produce, consume, verify, check, report, ui.
 
-It owns options, output and exit codes, on the main thread. It must not hold what a library user needs as well.
+It owns options, output and exit codes, on the main thread. It must not contain functions that library users need, too.
 """

@@ -84,7 +84,7 @@ class Comparable:
 
 
 def _to_json(value: Any) -> Any:
-    """*value*, as Python's libraries read it, as JSON's types."""
+    """Convert *value*, as Python's libraries read it, to the types of JSON."""
     if isinstance(value, dict):
         return {name: _to_json(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
         try:
             return _in_utc(*moment.groups())
         except (ValueError, OverflowError):
-            # There is no such day or hour: it is a text.
+            # There is no such day or hour, so it is a text.
             return value
     return value
 
@@ -261,13 +261,13 @@ _JSON: Final = "json"
 FILE_FORMATS: Final = ("parquet", "csv", _JSON, "orc")
 _SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv", ".json": _JSON, ".jsonl": _JSON, ".orc": "orc"}
 
-#: As Spark writes it: nothing is null, and "" is an empty text, which Spark itself reads as null.
+#: CSV as Spark writes it: an empty field is null, and "" is an empty text (although Spark itself reads it as null).
 _CSV: Final = ds.CsvFileFormat(
     convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
 )
 _ROWS_AT_A_TIME: Final = 16_384
 _KEY: Final = "key"
-#: Files, and folders such as _temporary, that Spark does not read either; it reads _id=7, a column's.
+#: Files, and folders such as _temporary, that Spark does not read either; it reads _id=7, a partition column.
 _ADDITIONAL: Final = re.compile(r"/(\.|_[^=/]*(/|$))")
 
 Pair = tuple[bytes | None, bytes | None]
@@ -277,7 +277,7 @@ Pair = tuple[bytes | None, bytes | None]
 class ExpectedRows:
     """The columns *key* and *value* of files, which are compared as *keys* and *values*.
 
-    *file_format* is None if the names of the files tell it; *key* is None for the column ``key``, if there is one.
+    *file_format* None: the suffixes of the files decide; *key* None: the column ``key``, if there is one.
     """
 
     file_format: str | None
@@ -321,7 +321,7 @@ class ExpectedRows:
         rows = ds.dataset(file, format=kind)
         names = rows.schema.names
         if kind == "csv":
-            # Its columns are text, also where they look like numbers.
+            # The columns of CSV are text, even if they look like numbers.
             rows = ds.dataset(file, format=_CSV, schema=pa.schema([(name, pa.string()) for name in names]))
         self._check_columns(file, names)
         key = self.key or (_KEY if _KEY in names else None)

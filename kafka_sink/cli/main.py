@@ -20,7 +20,7 @@ from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.text import words
 
 COMMANDS: Final = words("broker topics groups txn produce consume verify check report ui files completion")
-#: A command of earlier versions → what to use instead.
+#: A command of earlier versions → its replacement.
 _GONE: Final = {
     "acls": "Command 'acls' is gone: use kafka-acls, whose commands for a job are printed by 'kafkalite check TOPIC "
     "--print-acls User:NAME'."
@@ -70,7 +70,7 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line *arguments* (without the program's name) and return the exit code."""
     try:
-        # A command has several clients, which read the same properties.
+        # A command has several clients, which would log the same warnings about properties.
         with once(Said()):
             code = cli.main(list(arguments), prog_name="kafkalite", standalone_mode=False)
     except click.UsageError as error:

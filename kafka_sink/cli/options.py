@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What the connection options say: the cluster, the longest time to wait, and other client properties."""
+    """The values of the connection options: the cluster, the longest time to wait, and other client properties."""
 
     bootstrap_servers: str
     timeout_ms: int
@@ -48,7 +48,7 @@ class Connection:
         return {"default.api.timeout.ms": self.timeout_ms, **self.properties}
 
     def checked(self) -> dict[str, str]:
-        """The properties with the servers, for clients that pass over what they do not know.
+        """The properties with the servers, for clients that ignore options that they do not know.
 
         :raises ConfigError: if a property is unknown or invalid.
         """
@@ -91,7 +91,7 @@ def _client_properties(context: click.Context, parameter: click.Parameter, texts
 
 
 def _bootstrap_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """The value of the option or of the variable, or that of the file."""
+    """The value of the option or of the environment variable, or the value in the file."""
     is_given = context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
     return value if is_given else context.meta.get(_COMMAND_CONFIG, {}).get(_BOOTSTRAP_SERVERS, value)
 
@@ -104,18 +104,18 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
 
 
 def time(name: str, variable: str, text: str) -> Callable[[C], C]:
-    """An option for a time, which the command gets in ms since 1970, or as None."""
+    """An option for a time, which the command receives in ms since 1970, or as None."""
     return click.option(name, variable, metavar="TIME", callback=_moment, help=text)
 
 
 def several(name: str, variable: str, text: str, **more: Any) -> Callable[[C], C]:
-    """An option that may be repeated, and says so."""
+    """An option that may be repeated; its help says so."""
     return click.option(name, variable, multiple=True, help=f"{text}; may be repeated.", **more)
 
 
 def connection(command: C) -> C:
     """Add the connection options; the command gets them as ``connection``, a :class:`Connection`. All its waits end
-    together within ``--timeout``, which each line that it prints, and each question to the user, begins anew."""
+    together within ``--timeout``; each line that it prints, and each question to the user, restarts this limit."""
 
     @functools.wraps(command)
     def bounded(*, connection: Connection, **arguments: Any) -> Any:
@@ -184,7 +184,7 @@ def _with_connection(command: C, timeout_help: str) -> C:
 
 
 def registry(command: C) -> C:
-    """Add the option ``--registry``; it stands above :func:`~kafka_sink.cli.options.connection`.
+    """Add the option ``--registry``; the decorator precedes :func:`~kafka_sink.cli.options.connection`.
 
     The properties of the registry are taken from ``properties``. The command gets them as the dict ``registry``.
     """

@@ -28,12 +28,12 @@ from kafka_sink.common.text import printable, without_controls
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
-#: ``consume``: there were records that could not be decoded.
+#: ``consume``: some records could not be decoded.
 EXIT_NOT_SHOWN: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 _PACKAGE: Final = "kafka_sink"
-# The warnings of these packages are also contained in the error that the command reports, but for those of options.
+# The error that a command reports contains the warnings of these packages, except those about options.
 _TOLD_BY_THE_ERROR: Final = ("kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
 _OF_OPTIONS: Final = ("kafka_sink.client.login", "kafka_sink.producer.config")
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
@@ -43,8 +43,8 @@ _PIPE_WIDTH: Final = 10_000
 
 
 class _OneLine(logging.Formatter):
-    """A message is one line, whatever names of clients, texts of brokers and users it has; the lines of a traceback are
-    indented, so that none looks like a message."""
+    """Formats a message as one line, even if it contains line feeds of clients, brokers or users; the lines of a
+    traceback are indented, so that none looks like a message."""
 
     def format(self, record: logging.LogRecord) -> str:
         # Another handler may have formatted the traceback.
@@ -81,13 +81,13 @@ def is_debug() -> bool:
 
 
 def is_usage(error: Exception) -> bool:
-    """Whether *error* is a usage error, and not one of the cluster, which is not reached by a name without an address
-    either."""
+    """Whether *error* is a usage error. An unresolvable host name is none, although it raises ConfigError: the cluster
+    is unreachable."""
     return isinstance(error, ConfigError) and NO_ADDRESS not in str(error)
 
 
 def explain(error: Exception) -> str:
-    """One line with the error and what to do about it."""
+    """One line with the error and its remedy."""
     text = str(error) or type(error).__name__
     if isinstance(error, BrokersUnreachableError):
         return f"{text}. Is the broker running? Give its address with --bootstrap-server HOST:PORT."
@@ -112,7 +112,7 @@ def discard_rest(stream: TextIO) -> None:
 
 
 def _print(text: str, *, is_error: bool = False) -> None:
-    """Print *text*. If nobody reads on, the command still does all of its work, and has its own code."""
+    """Print *text*. If the reader has closed the pipe, the command still completes, with its own exit code."""
     try:
         click.echo(text, err=is_error)
     except BrokenPipeError:
@@ -120,7 +120,7 @@ def _print(text: str, *, is_error: bool = False) -> None:
 
 
 def line(text: str, *, is_error: bool = False) -> None:
-    """Print *text*, which may have texts of brokers, as one line."""
+    """Print *text*, which may contain texts of brokers, as one line."""
     _print(printable(text), is_error=is_error)
     begin_again()
 
@@ -130,7 +130,7 @@ def print_json(value: Any) -> None:
 
 
 def show(as_json: bool, documents: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print *documents* as JSON, or else what they say as a table."""
+    """Print *documents* as JSON, or else *rows* as a table."""
     if as_json:
         print_json(documents)
     else:
@@ -144,20 +144,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         table.add_column(printable(column), overflow="fold")
     for row in rows:
         table.add_row(*(printable(str(cell)) for cell in row))
-    # Where nobody reads on, rich would end the process.
+    # If the reader has closed the pipe, rich would end the process.
     with suppress(SystemExit):
         table_console().print(table)
 
 
 def table_console() -> Console:
-    """What prints tables in the width of the terminal; without one, in its own."""
+    """A console that prints tables in the width of the terminal; without a terminal they have their own width."""
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     return console
 
 
-#: For commands that delete something, or set it back.
+#: For commands that delete or reset something.
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 

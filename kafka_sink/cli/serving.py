@@ -1,7 +1,7 @@
-"""What commands share that run until a signal: its handler, metrics at an address for Prometheus, and metrics in a
-file.
+"""Shared parts of commands that run until a signal: its handler, metrics at an address for Prometheus, and metrics in
+a file.
 
-The main thread waits for the signal, and meanwhile writes the file; the server of metrics
+The main thread waits for the signal, and writes the file during that time; the server of metrics
 (:mod:`kafka_sink.http.local_server`) has threads of its own. The file is replaced atomically, so it is never read
 incompletely; an error of rendering or writing it is logged and has no other effect.
 """
@@ -32,7 +32,7 @@ _log = logging.getLogger("kafka_sink.cli")
 def write_metrics_until(stopped: Callable[[int], bool], path: Path, render: Callable[[], str]) -> None:
     """Write the result of *render* to *path* every :data:`INTERVAL_MS`, and once more at the end.
 
-    :param stopped: waits for the end, at most so many ms; returns whether it has come.
+    :param stopped: waits for the end, at most as many ms as its argument; returns whether it has come.
     """
     is_over = False
     while not is_over:

@@ -1,4 +1,4 @@
-"""``kafkalite check``: says what would make a job fail, before it starts, and which ACLs the job needs.
+"""``kafkalite check``: reports the causes of a failure before a job starts, and the ACLs that the job needs.
 
 Runs on the main thread. It writes nothing to the cluster.
 """

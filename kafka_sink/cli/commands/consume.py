@@ -135,7 +135,7 @@ def consume(
 
 
 def _exclude(options_given: Mapping[str, object]) -> None:
-    """:raises UsageError: if more than one of them was given."""
+    """:raises UsageError: if more than one of the options was given."""
     names = [name for name, value in options_given.items() if value not in (None, ()) and value is not False]
     if len(names) > 1:
         raise click.UsageError(f"{' and '.join(names)} exclude each other.")

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-#: File → what it is for.
+#: File → its purpose.
 FILES: Final = {
     "alerts.yml": "alert rules for Prometheus (rule_files), each with a runbook in docs/monitoring.md",
     "grafana-dashboard.json": "a dashboard for Grafana on the metrics of streams and cluster",

@@ -153,7 +153,7 @@ def produce(
     if client is not None and not (key_format or value_format):
         if context.params["registry_url"] is not None:
             raise click.UsageError("--registry needs --format or --key-format.")
-        # They stand in a file that others use too: the producer says that they are not for it.
+        # They come from a file that other commands use, too: the producer logs that they are not its options.
         properties |= registry
     read_key = _reader(client, topic, KEY, key_format, key_schema, key_message)
     read_value = _reader(client, topic, VALUE, value_format, value_schema, value_message)
@@ -183,7 +183,7 @@ def _reader(
     schema_file: Path | None,
     message: str | None,
 ) -> Read:
-    """What makes payloads of the *column* of a line: as they are, or in the format *form*."""
+    """The function that converts the *column* of a line to a payload: unchanged, or encoded in the format *form*."""
     option = "--format" if column == VALUE else f"--{column}-format"
     if schema_file is not None and form is None:
         raise click.UsageError(f"--{column}-schema needs {option} and --registry.")
@@ -246,7 +246,7 @@ class _Sending:
             self._tally.add_failure(number, error)
             return True
         future = self._producer.send(record, on_delivery=partial(self._tally.on_delivery, number))
-        # Others have not ended yet, or their lines alone are at fault.
+        # Any other future is not done yet, or its error concerns this line only.
         return not isinstance(future, FailedFuture) or isinstance(future.exception(), _FAULTS_OF_A_LINE)
 
     def _finish(self) -> None:

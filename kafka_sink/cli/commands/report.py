@@ -1,4 +1,4 @@
-"""``kafkalite report``: shows the file of the option reportPath: what a stream has done over time.
+"""``kafkalite report``: shows the file of the option reportPath: the writes of a stream over time.
 
 Runs on the main thread. It reads one file, of which it keeps the shown lines only, and connects to nothing.
 """
@@ -27,7 +27,7 @@ from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import InStream, SinkProgress, read_writes, recent_rows_per_s, with_before
 
 _BAR_COLUMNS: Final = 12
-#: From this width on there are bars, columns.
+#: From this width on, in columns, bars are shown.
 _WIDE: Final = 110
 _REMARK_COLUMNS: Final = 10
 _WIDTH: Final = 140
@@ -137,7 +137,7 @@ def _shown(value: float | None) -> str:
 
 
 def _save(table: Table, writes: Sequence[SinkProgress], target: Path) -> None:
-    """The chart, if there is one, with the script that draws it above the table, in a page that loads nothing.
+    """Write a page with the chart, if there is one, its script, and the table; the page loads no other resources.
 
     :raises RequirementError: if the packages of the extra are not installed.
     """

@@ -1,4 +1,4 @@
-"""``kafkalite txn``: shows transactions of any cluster, ends hanging ones, and lets a sink go on after a torn batch.
+"""``kafkalite txn``: shows transactions of any cluster, ends hanging ones, and lets a sink resume after a torn batch.
 
 Runs on the main thread. It sends requests to the transaction coordinators, as the producers do. It only ends
 transactions that were named, or that belong to the sink that was named.
@@ -38,7 +38,7 @@ from kafka_sink.exactly_once.transactions import (
 
 _PREPARED_COMMIT = "PrepareCommit"
 _COMMITTED = "CompleteCommit"
-#: Brokers leave out, without an error, what is in a state that they do not know.
+#: Brokers leave out, without an error, transactions in a state that they do not know.
 _STATES = words("Empty Ongoing PrepareCommit PrepareAbort PrepareEpochFence CompleteCommit CompleteAbort Dead")
 _STATE = click.Choice(_STATES, case_sensitive=False)
 
@@ -118,7 +118,7 @@ def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connec
                     raise click.ClickException(reason)
                 output.line(f"not aborted: {reason}", is_error=True)
                 continue
-            # A time-out that brokers accept from anybody; its producers ask for theirs again.
+            # A time-out that brokers accept from every client; the transaction's producers set their own again.
             lasting_ms = _ANY_TIMEOUT_MS if described.timeout_ms == NO_TIMEOUT_MS else described.timeout_ms
             client.run(client.init_producer_id(name, lasting_ms))
             output.line(f"aborted {name}")
@@ -265,7 +265,7 @@ def _show_standing(name: str, topic: str, state: Standing, version: int) -> None
 
 
 def _partitions_of(client: CoordinatorClient, topic: str, partition: int | None) -> list[TopicPartition]:
-    """The partition, or those of *topic*."""
+    """The partition, or all partitions of *topic*."""
     numbers = [info.partition for info in client.run(client.partitions(topic))]
     if not numbers:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
@@ -301,7 +301,7 @@ def _end_in_log(client: CoordinatorClient, partition: TopicPartition, start_offs
 
 
 def _is_committed(client: CoordinatorClient, described: TransactionDescription, opened: LogTransaction) -> bool:
-    """Whether the coordinator, or the decision of its sink, says that *opened*, of *described*, is committed."""
+    """Whether the coordinator, or the decision of its sink, proves that *opened*, of *described*, is committed."""
     transaction = Transaction(described.transaction.transactional_id, opened.producer_id, opened.epoch)
     if described.is_commit_of(transaction, client.transaction_version()):
         return True
@@ -309,7 +309,7 @@ def _is_committed(client: CoordinatorClient, described: TransactionDescription, 
 
 
 def _against_end(client: CoordinatorClient, described: TransactionDescription) -> str:
-    """Why the transaction *described* must not be aborted; empty if nothing speaks against it."""
+    """The reason why the transaction *described* must not be aborted; empty if it may be."""
     name, driver = described.transaction.transactional_id, _driver_of(described)
     try:
         decided = _decided(client, name, require_stable=bool(driver))
@@ -333,7 +333,7 @@ def _against_end(client: CoordinatorClient, described: TransactionDescription) -
 def _against_commit(
     client: CoordinatorClient, described: TransactionDescription | None, opened: LogTransaction
 ) -> str | None:
-    """Why the *opened* transaction must not be committed; None if its commit is proven."""
+    """The reason why the *opened* transaction must not be committed; None if its commit is proven."""
     if described is None:
         return "is unknown to every coordinator: nothing proves that it was committed. --abort-at aborts it."
     if described.is_ongoing:
@@ -389,7 +389,7 @@ def _document(described: TransactionDescription) -> dict[str, Any]:
         "state": described.state,
         "producer_id": described.transaction.producer_id,
         "epoch": described.transaction.epoch,
-        # KIP-939: the transaction waits for somebody to end it.
+        # KIP-939: the transaction stays open until a client ends it.
         "timeout_ms": "none" if described.timeout_ms == NO_TIMEOUT_MS else described.timeout_ms,
         "age": _age(described.started_ms) if described.is_ongoing else "none",
         "partitions": [str(partition) for partition in sorted(described.partitions)],

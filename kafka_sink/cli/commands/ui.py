@@ -38,11 +38,11 @@ def page_server(bootstrap_servers: str, port: int, **more: Any) -> PageServer:
 
 
 def decoder_of(registry: dict[str, str]) -> Callable[[bytes], str] | None:
-    """Makes JSON of values whose schemas are in the registry that these properties name; None if they name none."""
+    """The function that converts values with schemas of the registry in these properties to JSON; None without one."""
     client = options.client_of(registry, limit_ms=_REGISTRY_MS, rounds=1)
     if client is None:
         return None
-    # It brings the producer along, for which kafkalite broker does not wait without a registry.
+    # The module imports the producer: without a registry kafkalite broker starts without it.
     from kafka_sink.cli.values.typed_values import shown_by_schema
 
     return shown_by_schema(client)

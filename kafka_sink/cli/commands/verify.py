@@ -1,7 +1,7 @@
 """``kafkalite verify``: checks whether a topic has the rows of some files, each once and with the order of each key.
 
 Runs on the main thread. It only reads committed records and belongs to no consumer group, so it changes nothing in the
-cluster. It asks a registry for schemas only.
+cluster. It only reads schemas from a registry.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def to_json_line(
 ) -> bytes:
     """*record* as one line of JSON in UTF-8, with its line feed; the timestamp is null if the record has none.
 
-    *key* and *value* make JSON of the record's. What they refuse is written as ``{"hex": "…"}``, and ``error`` then
-    says where and why, which *report* gets too. Of a damaged record the value is written so, which are all its bytes.
+    *key* and *value* convert the record's to JSON. Bytes that they refuse are written as ``{"hex": "…"}``; the field
+    ``error`` then has place and reason, which *report* gets, too. A damaged record has all its bytes as such a value.
     """
     reasons: list[str] = []
 
@@ -70,13 +70,13 @@ def to_json_line(
     if reasons:
         fields["error"] = json_text("; ".join(reasons))
         report("; ".join(reasons))
-    # Each field is encoded by itself: of one that is not ASCII a text takes four bytes a character.
+    # Fields are encoded one by one: in one text a single field may make each character take four bytes.
     encoded = (b'"%s": %s' % (name.encode(), text.encode("utf-8")) for name, text in fields.items())
     return b"{" + b", ".join(encoded) + b"}\n"
 
 
 def json_object(line: bytes, expected: str) -> dict[str, Any]:
-    """The object that *line* is. :raises SerializationError: if it is none; the text says what was *expected*."""
+    """The JSON object in *line*. :raises SerializationError: if there is none; the text says what was *expected*."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -87,7 +87,7 @@ def json_object(line: bytes, expected: str) -> dict[str, Any]:
 
 
 def bytes_from_json(value: Any, field: str) -> bytes | None:
-    """The bytes of a text, or of base64.
+    """The bytes of *value*, a text or base64.
 
     :raises SerializationError: if *value* is neither; the text names the *field*.
     """
@@ -106,7 +106,7 @@ def bytes_from_json(value: Any, field: str) -> bytes | None:
 def from_json_line(
     topic: str, line: bytes, key: Read = bytes_from_json, value: Read = bytes_from_json
 ) -> ProducerRecord:
-    """The record that *line* describes, for *topic*; *key* and *value* make bytes of its key and value.
+    """The record that *line* describes, for *topic*; *key* and *value* convert its key and value to bytes.
 
     :raises SerializationError: if the line is not JSON or not an object, or if a field is unknown or has the wrong
         type.

@@ -1,17 +1,17 @@
-"""Keys and values in a format, one at a time: shown as JSON, and made of JSON, by the schemas of a registry.
+"""Converts keys and values, one at a time, to JSON and from JSON, by the schemas of a registry.
 
-Runs on the main thread, or on those of the pages. Neither a record nor a schema is trusted: what is made of one is
-bounded, and one that cannot be shown is refused with the reason.
+Runs on the main thread, or on the threads of the pages. Neither a record nor a schema is trusted: the size of the
+result is limited, and a record that cannot be shown is refused with the reason.
 
-A schema to write by is chosen before any line is read. A record names the id of its schema, so whoever may write to a
-topic chooses which ones are asked for: each is asked for once, and not all are kept. What the registry answers for an
-id concerns the records of that id alone. A registry that cannot be reached is left alone for a while, in which the
-schemas that are kept serve on.
+The schema of a writer is chosen before any line is read. A record names the id of its schema, so every client that may
+write to a topic chooses the schemas that are requested: each is requested once, and the cache is limited. An error of
+the registry for one id concerns the records of that id only. An unreachable registry is not contacted for a while;
+cached schemas are used during that time.
 
 Values of Avro are the JSON that :mod:`kafka_sink.formats.avro.reading` makes: bytes are ``{"base64": "…"}`` or text;
 decimals, dates, times and timestamps are texts, and so are numbers that JSON does not have.
 
-Those of Protobuf are the JSON that Google's libraries have for messages: fields have the names of the schema, and
+Values of Protobuf are the JSON of Google's libraries for messages: fields have the names of the schema, and
 those without presence are shown with their default values.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#logical-types; the JSON is not Avro's own JSON encoding,
@@ -68,7 +68,7 @@ VALUE: Final = "value"
 @dataclass(frozen=True, slots=True)
 class TypedColumn:
     """The keys or values of *topic*, called *column*, in the format *form*, by the schema in *schema_file*, a file or a
-    folder (None: the latest one of the subject). *message* is one of a schema of Protobuf, by default the first."""
+    folder (None: the latest one of the subject). *message* is a message of a Protobuf schema, by default the first."""
 
     topic: str
     column: str
@@ -78,8 +78,8 @@ class TypedColumn:
 
 
 def registered(registry: RegistryClient, written: TypedColumn) -> tuple[int, str]:
-    """The id and the linked text of the schema in the file, which is registered or looked up as the options say; else
-    of the latest one of the subject.
+    """The id and the linked text of the schema in the file, which is registered or looked up as the options require; or
+    of the latest schema of the subject without a file.
 
     :raises FormatError: if the schema is invalid, or cannot be registered, or a package is missing.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
@@ -90,7 +90,7 @@ def registered(registry: RegistryClient, written: TypedColumn) -> tuple[int, str
         latest = registry.latest(subject_name(strategy, written.column, written.topic, None), kind)
         return latest.schema_id, form.linked(latest.schema)
     in_file = read_schema(written.form, [written.schema_file], written.message)
-    # What the rows are does not matter to Avro and Protobuf.
+    # Avro and Protobuf do not depend on the type of the rows.
     column_format = form.given(in_file, pa.null(), written.column, written.message)
     subject = subject_name(strategy, written.column, written.topic, form.record_name(column_format))
     schema, is_registered = form.registered_schema(column_format), config.auto_register
@@ -101,20 +101,20 @@ def registered(registry: RegistryClient, written: TypedColumn) -> tuple[int, str
 
 T = TypeVar("T")
 
-#: What is made of a schema takes some 15 times the memory of its text.
+#: The parsed form of a schema takes about 15 times the memory of its text.
 _KEPT_CHARACTERS: Final = 1 << 20
-#: An id that is not there is remembered too.
+#: The size of an entry without a text: ids without a schema are cached, too.
 _ENTRY_CHARACTERS: Final = 256
-#: So long a refusal is remembered, and a registry that cannot be reached, which takes seconds for each question.
+#: How long a refusal is cached, and an unreachable registry, because each request to it takes seconds.
 _PAUSE_MS: Final = 30_000
-#: Of a reason so much is shown for each record.
+#: The maximum characters of the reason that each record shows.
 _SHOWN: Final = 1_000
 
 _log = logging.getLogger(__name__)
 
 
 class KeptSchemas(Generic[T]):
-    """What *made* makes of the schema that *schema_of* gives for an id. Any thread may use it."""
+    """A cache by id of the results of *made* for the schemas that *schema_of* returns. Any thread may use it."""
 
     def __init__(
         self, schema_of: Callable[[int], SchemaText], made: Callable[[SchemaText], T], clock: Clock = SYSTEM_CLOCK
@@ -123,13 +123,13 @@ class KeptSchemas(Generic[T]):
         self._lock = threading.Lock()
         self._kept: dict[int, tuple[int, T]] = {}
         self._characters = 0
-        #: Why an id cannot be used, and from when on it is asked for again; None stands for every id.
+        #: Id → the time of the next request for it, and the reason why it cannot be used; None stands for every id.
         self._refused: dict[int | None, tuple[int, str]] = {}
 
     def of(self, schema_id: int) -> T:
-        """What was made of the schema with this id.
+        """The cached result for the schema with this id.
 
-        :raises SerializationError: if it is not there, or cannot be used, or if the registry cannot be reached.
+        :raises SerializationError: if it does not exist, or cannot be used, or if the registry cannot be reached.
         """
         with self._lock:
             if schema_id not in self._kept:
@@ -169,7 +169,7 @@ class KeptSchemas(Generic[T]):
 
 
 def _avro_datum(value: Any, kind: AvroType, path: str) -> Any:
-    """*value* as fastavro writes it by the schema *kind*; what is no such JSON is left for fastavro to refuse.
+    """Convert *value* to the types that fastavro writes by the schema *kind*; fastavro refuses JSON of a wrong type.
 
     :raises SerializationError: if a text is no number or time of its type, or a field is unknown; the text names the
         path.
@@ -213,7 +213,7 @@ def _read(read: Callable[[str], Any], text: str, kind: AvroType, path: str) -> A
     except (ValueError, ArithmeticError):
         raise SerializationError(f"field {path}: {text[:60]!r} is not valid for {kind}") from None
     if isinstance(value, datetime) and value.tzinfo is None:
-        # A timestamp without an offset is meant in UTC, and so is one of local time for fastavro.
+        # A timestamp without an offset is in UTC; fastavro takes one of local time as UTC, too.
         return value.replace(tzinfo=UTC)
     return value
 
@@ -232,21 +232,21 @@ def _of_union(value: Any, kind: Union, path: str) -> Any:
     raise problem or SerializationError(f"field {path}: has a value, and the schema only allows null")
 
 
-#: The JSON of a payload, piece by piece: who needs only its beginning takes no more.
+#: The JSON of a payload, piece by piece, so that a caller may read only its beginning.
 Pieces = Callable[[bytes], Iterator[str]]
 
-#: The JSON of a record is at most so long, and so many times as long as the record.
+#: The JSON of a record has at most this many characters plus this multiple of the record's size.
 _MOST_CHARACTERS: Final = 4 << 20
 _MOST_TIMES: Final = 4
-#: Google's library makes objects of the whole message, of about 200 bytes a value.
+#: Google's library creates objects for the whole message, of about 200 bytes a value.
 _MOST_VALUES: Final = 200_000
 _MOST_VALUES_OF_PAGE: Final = 10_000
 
 
 def shown(form: str | None, column: str, registry: RegistryClient | None) -> Shown:
-    """What makes JSON of the keys or values, called *column*, in the format *form*; None: text or base64.
+    """The function that converts keys or values, called *column*, in the format *form* to JSON; None: text or base64.
 
-    What it returns raises SerializationError for a payload that cannot be shown.
+    It raises SerializationError for a payload that cannot be shown.
 
     :raises ConfigError: if the format needs a registry and there is none, or if its package is not installed.
     """
@@ -260,8 +260,8 @@ def shown(form: str | None, column: str, registry: RegistryClient | None) -> Sho
 
 
 def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
-    """What makes the beginning of the JSON of values of Avro and of Protobuf, as the types of their schemas say: more
-    than a page shows, or all of it. Of Protobuf, if its packages are installed."""
+    """The function that returns the beginning of the JSON of Avro and Protobuf values, by their schema's type: more than
+    a page shows, or all of it. Protobuf requires that its packages are installed."""
     by_kind = {AVRO.upper(): _pieces(AVRO, "value", registry, _MOST_VALUES_OF_PAGE)}
     try:
         by_kind[PROTOBUF.upper()] = _pieces(PROTOBUF, "value", registry, _MOST_VALUES_OF_PAGE)
@@ -286,7 +286,7 @@ def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
 
 
 def _pieces(form: str, column: str, registry: RegistryClient, most_values: int) -> Pieces:
-    """What makes JSON of the keys or values, called *column*; of Protobuf, with at most *most_values* values each.
+    """The function that converts keys or values, called *column*, to JSON; Protobuf with at most *most_values* values.
 
     :raises FormatError: if a package of the format is missing.
     """
@@ -310,7 +310,7 @@ def _pieces(form: str, column: str, registry: RegistryClient, most_values: int) 
 
 
 class _MessageReader:
-    """Makes JSON of messages of the schema *text*, with at most *most_values* values each."""
+    """Converts messages of the schema *text*, with at most *most_values* values each, to JSON."""
 
     def __init__(self, text: str, most_values: int) -> None:
         """:raises FormatError: if it is no valid schema."""
@@ -320,9 +320,9 @@ class _MessageReader:
         self._most_values = most_values
 
     def pieces(self, payload: bytes) -> Iterator[str]:
-        """The JSON of a message, which stands in *payload* behind its position in the schema.
+        """The JSON of a message, which follows its position in the schema in *payload*.
 
-        :raises CorruptRecordError: if it is none, or has too many values.
+        :raises CorruptRecordError: if it is no such message, or has too many values.
         """
         from google.protobuf import json_format, message_factory
 
@@ -343,7 +343,7 @@ class _MessageReader:
         except MemoryError:
             raise
         except Exception as error:
-            # The library's errors are of many kinds, and a schema chooses among them.
+            # The library raises errors of many types, depending on the schema.
             raise CorruptRecordError(f"{type(error).__name__}: {error!s:.200}") from None
         yield without_controls(text)
 
@@ -364,14 +364,14 @@ def _whole(pieces: Pieces, column: str) -> Shown:
 
 
 def _json_of(payload: bytes, column: str) -> str:
-    """The payload itself, in one line: parsed and written again, numbers would lose digits."""
+    """The unchanged payload, in one line: if it were parsed and written again, numbers would lose digits."""
     data = split_wire(payload)[1] if payload[:1] == b"\0" else payload
     try:
         text = data.decode("utf-8")
         check_json(text)
     except (UnicodeDecodeError, CorruptRecordError) as error:
         raise SerializationError(f"the {column} is not valid JSON ({error})") from None
-    # In JSON a line feed stands between values, never within a text.
+    # In JSON a line feed occurs between values, never within a text.
     return without_controls(text.replace("\n", " ").replace("\r", " "))
 
 
@@ -379,8 +379,8 @@ _Encode = Callable[[Any, str], bytes]
 
 
 def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:
-    """What makes payloads of JSON, by the schema in the file, which is registered or looked up as the options say, or
-    by the latest one of the subject.
+    """The function that encodes JSON as payloads, by the schema in the file, which is registered or looked up as the
+    options require, or by the latest schema of the subject.
 
     :raises ConfigError: if the schema is invalid, or a package of the format is not installed.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
@@ -417,7 +417,7 @@ def _datum_encoder(schema: str) -> _Encode:
 
 
 def _fastavro() -> Any:
-    """:raises ConfigError: if it is not installed."""
+    """:raises ConfigError: if fastavro is not installed."""
     try:
         import fastavro
         import fastavro.validation
@@ -430,7 +430,7 @@ def _fastavro() -> Any:
 
 def _message_encoder(schema: str, message: str | None) -> _Encode:
     parsed = parse_protobuf(schema, message)
-    # Parsed, so the package is installed.
+    # The schema has been parsed, so the package is installed.
     from google.protobuf import json_format, message_factory
     from google.protobuf.message import EncodeError
 
