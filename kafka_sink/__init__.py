@@ -88,7 +88,7 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # A Spark worker imports this package for every task, so unneeded modules are not loaded.
+    # A Spark worker imports this package for every task, so other modules are imported on demand.
     if name == "__version__":
         return importlib.import_module("kafka_sink.common.version").VERSION
     if name in _HOMES:

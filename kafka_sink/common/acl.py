@@ -1,6 +1,6 @@
-"""Access control lists (ACLs): who may do what, with which resource, from which host.
+"""Access control lists (ACLs): operations that principals are allowed or denied on resources, from hosts.
 
-Values only, with Kafka's names and codes; the embedded broker decides with them, and the admin client sends them.
+Values only, with Kafka's names and codes; the embedded broker authorizes with them, and the admin client sends them.
 
 Source: KIP-11, KIP-290 (patterns); apache/kafka ``AclBinding``, ``AclBindingFilter``, ``AclOperation``,
 ``ResourceType``, ``PatternType``, ``AclPermissionType``, ``AclEntry.supportedOperations``.
@@ -16,7 +16,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 
 #: The name that literal ACLs have for all resources of a type, and the host for all hosts.
 WILDCARD: Final = "*"
-#: The principal of ACLs for everybody.
+#: The principal of ACLs for all users.
 EVERYBODY: Final = "User:*"
 #: The only name of a resource of the type CLUSTER.
 CLUSTER_NAME: Final = "kafka-cluster"
@@ -75,7 +75,7 @@ class AclPermissionType(IntEnum):
     ALLOW = 3
 
 
-#: The operations that exist for each type of resource, beside ALL.
+#: The operations that exist for each type of resource, in addition to ALL.
 SUPPORTED_OPERATIONS: Final = {
     ResourceType.TOPIC: tuple(map(AclOperation, (3, 4, 5, 6, 7, 8, 10, 11))),
     ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
@@ -96,7 +96,7 @@ def from_code(kind: type[E], code: int) -> E:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclBinding:
-    """One ACL: *principal* (``User:name``; ``User:*`` is everybody) is allowed or denied *operation* on resources.
+    """One ACL: *principal* (``User:name``; ``User:*`` for all users) is allowed or denied *operation* on resources.
 
     *resource_name* is a name, or with PREFIXED the beginning of names; the literal name ``*`` selects all resources of
     the type. The only resource of the type CLUSTER is ``kafka-cluster``. *host* is an address; ``*`` is any.

@@ -1,9 +1,9 @@
-"""Reads bytes and numbers that others wrote, within bounds; and keeps a bounded number of values.
+"""Reads untrusted bytes and numbers within bounds; and keeps a bounded number of values.
 
-All small readers of strangers' data use it: of members' subscriptions and assignments, of the metadata of offsets, of
-key stores, of settings of topics, of claims of tokens. Each number has a range where it is read, each length is at most
-the bytes that are left, each collection has at most as many items as these bytes can hold, and each step moves on. So
-a reader ends in a time proportional to its input, whatever that says.
+All small readers of untrusted data use it: of members' subscriptions and assignments, of the metadata of offsets, of
+key stores, of settings of topics, of claims of tokens. Each number has a range, each length is at most the number of
+remaining bytes, each collection has at most as many items as these bytes can hold, and each step advances. So the time
+of a reader is proportional to the size of its input, whatever the content.
 
 Pure functions and values, called on any thread. They must never read beyond their input, or raise another error than
 the one that they were given.
@@ -24,18 +24,18 @@ INT64_MAX: Final = 2**63 - 1
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
-#: Zeros before a number are no reason to refuse it: the names of files have them.
+#: Leading zeros are accepted, because the names of files have them.
 _MOST_DIGITS: Final = 40
-#: Python's own function also reads ``1_000``, other digits than ASCII's, and blanks around them.
+#: Python's ``int`` also accepts ``1_000``, other digits than ASCII's, and blanks around them.
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
-#: Of 64 bits.
+#: The maximum length of a number of 64 bits.
 _MOST_VARINT_BYTES: Final = 10
 
 
 class Cursor:
-    """A position in *data* that only moves on.
+    """A position in *data* that only advances.
 
-    :param error: makes the error of the reader that uses it, of one sentence without an end.
+    :param error: creates the error of the reader that uses it, from a sentence without its final period.
     """
 
     __slots__ = ("_at", "_data", "_error")
@@ -47,13 +47,13 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """The number of bytes behind the position."""
+        """The number of bytes after the position."""
         return len(self._data) - self._at
 
     def take(self, size: int) -> bytes:
         """The next *size* bytes.
 
-        :raises Exception: the reader's own error, if there are fewer, or if *size* is negative.
+        :raises Exception: the reader's own error, if fewer are left, or if *size* is negative.
         """
         if not 0 <= size <= self.left:
             raise self._error(f"{size} bytes are announced where {self.left} are left")
@@ -62,7 +62,7 @@ class Cursor:
         return taken
 
     def uint16(self) -> int:
-        """The next number of two bytes, which has no sign."""
+        """The next unsigned number of two bytes."""
         return int.from_bytes(self.take(2))
 
     def int16(self, low: int = 0, high: int = INT16_MAX) -> int:
@@ -115,9 +115,9 @@ class Cursor:
 
 
 def whole_number(text: str, low: int = 0, high: int = INT64_MAX) -> int:
-    """The number that *text* is in ASCII's digits, with ``-`` before them if it is negative.
+    """The number in *text*, in ASCII digits, with ``-`` before them if it is negative.
 
-    :raises ValueError: if it is none, or not from *low* to *high*. The message shows at most 40 characters of it.
+    :raises ValueError: if it is no number, or not from *low* to *high*. The message shows at most 40 characters of it.
     """
     if len(text) > _MOST_DIGITS or _WHOLE_NUMBER.fullmatch(text) is None:
         raise ValueError(f"{text!r:.40} is not a whole number between {low} and {high}")
@@ -128,7 +128,7 @@ def whole_number(text: str, low: int = 0, high: int = INT64_MAX) -> int:
 
 
 def known_number(text: str | None, low: int = 0, high: int = INT64_MAX) -> int | None:
-    """As :func:`whole_number`, but None if *text* is no such number, or there is none."""
+    """As :func:`whole_number`, but None if *text* is no such number, or None."""
     try:
         return None if text is None else whole_number(text, low, high)
     except ValueError:
@@ -136,7 +136,7 @@ def known_number(text: str | None, low: int = 0, high: int = INT64_MAX) -> int |
 
 
 def parsed_json(text: str | bytes | bytearray) -> Any:
-    """The value of the JSON *text*. :raises ValueError: if it is none, or nested more deeply than a parser goes."""
+    """The value of the JSON *text*. :raises ValueError: if it is no JSON, or nested too deeply for the parser."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -155,7 +155,7 @@ _V = TypeVar("_V")
 
 
 class Latest(Generic[_K, _V]):
-    """The values of the *most* keys that were used last; the others are forgotten. Threads may share it."""
+    """The values of the *most* keys that were used last; older ones are dropped. Threads may share it."""
 
     def __init__(self, most: int) -> None:
         self._most = most

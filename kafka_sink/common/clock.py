@@ -4,8 +4,8 @@ State machines never read the time: they receive ``now_ms``. Threads and public 
 or a simulator can replace it. There are two times, which are never mixed: the monotonic time for deadlines, and the
 wall clock for record timestamps.
 
-Also what is measured by it: a deadline of everything that a thread waits for (:func:`within`), and the pauses between
-attempts, which grow exponentially with jitter (KIP-580).
+It also has a deadline for all waits of a thread (:func:`within`), and the pauses between attempts, which grow
+exponentially with jitter (KIP-580).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class SystemClock:
             # threading refuses time-outs beyond TIMEOUT_MAX, and "for ever" is longer.
             return condition.wait(min(max(timeout_ms, 0) / 1000.0, threading.TIMEOUT_MAX))
         except BaseException:
-            # An interrupt that strikes beside the library's try statement leaves the condition released, and in it a
-            # waiter that would take the next notification.
+            # An interrupt outside of the library's try statement leaves the condition released, with a waiter in it
+            # that would take the next notification.
             try:
                 condition.notify_all()
             except RuntimeError:
@@ -95,7 +95,7 @@ SYSTEM_CLOCK: Final[Clock] = SystemClock()
 
 
 def moment_ms(text: str) -> int:
-    """The time *text* in ms since 1970: that number, or a time of ISO 8601, which is UTC without an offset.
+    """The time *text* in ms since 1970: that number, or a time of ISO 8601, which is in UTC if it has no offset.
 
     :raises ValueError: if it is neither.
     """
@@ -122,7 +122,7 @@ _present: ContextVar[_Deadline | None] = ContextVar("kafkalite_deadline", defaul
 
 @contextmanager
 def within(limit_ms: int, clock: Clock) -> Iterator[None]:
-    """Let all waits of the body end *limit_ms* after its beginning, or earlier if an outer one says so."""
+    """Limit all waits of the body together to *limit_ms* from its beginning, or to an outer limit that ends earlier."""
     deadline = _Deadline(clock, limit_ms, clock.monotonic_ms() + limit_ms, _present.get())
     before = _present.set(deadline)
     try:
@@ -132,7 +132,7 @@ def within(limit_ms: int, clock: Clock) -> Iterator[None]:
 
 
 def begin_again() -> None:
-    """Begin the innermost limit anew, because something was done or a person was waited for; without one nothing."""
+    """Restart the innermost limit of :func:`within`, after progress or a wait for the user; nothing without a limit."""
     deadline = _present.get()
     if deadline is not None:
         deadline.until_ms = deadline.clock.monotonic_ms() + deadline.limit_ms
@@ -167,6 +167,6 @@ class ExponentialBackoff:
         """Milliseconds to wait after *attempts* failures (0 = before the first retry)."""
         if self.initial_ms <= 0:
             return 0
-        # Beyond 2**32 the cap has long been reached; this limit prevents an overflow of the power.
+        # At 2**32 the cap has long been reached; this limit prevents an overflow of the power.
         term = min(self.initial_ms * self.multiplier ** min(attempts, 32), max(self.max_ms, self.initial_ms))
         return int(term * self.rng.uniform(1 - self.jitter, 1 + self.jitter))

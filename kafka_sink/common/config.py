@@ -57,22 +57,22 @@ class ConfigType:
     ) -> Any:
         """A dataclass field that is also a configuration key. ``default=REQUIRED`` makes it mandatory.
 
-        :param name: of the key; by default that of the field, with dots in place of underscores.
+        :param name: the name of the key; by default the field's, with dots in place of underscores.
         :param sensitive: the value appears in no error and no ``repr``.
         :param at_connect: references in the value are not replaced by :func:`parse`, but for each connection by
             :func:`resolved`.
         :param is_address: the value may have a user and a password, which appear in no error, and the value in no
             ``repr``.
-        :param group: the heading in docs/options.md; empty where the name tells it.
+        :param group: the heading in docs/options.md; empty if it follows from the name.
         """
         entry = ConfigKey(name, self, doc, validator, sensitive, at_connect, is_address, group)
         shown = not (sensitive or is_address)
         return dataclasses.field(default=default, metadata={_META: entry}, repr=shown, kw_only=True)
 
 
-#: What Java trims from values: blanks and control characters, and none of Unicode's other blanks.
+#: The characters that Java trims from values: blanks and control characters, and none of Unicode's other blanks.
 _TRIMMED = "".join(map(chr, range(0x21)))
-#: Python's own functions also read 1_000.
+#: Python's ``int`` also accepts 1_000.
 _WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -110,7 +110,7 @@ def _parse_list(value: Any) -> tuple[str, ...]:
 
 def _parse_string(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
-        # As Python's other clients take acks=1.
+        # Other clients in Python accept acks=1, too.
         return str(value)
     if not isinstance(value, str):
         raise ValueError
@@ -168,12 +168,12 @@ def one_of(*allowed: str) -> Validator:
 
 
 def all_of(*allowed: str) -> Validator:
-    """Of a list: nothing else than *allowed*."""
+    """A list that contains no other values than *allowed*."""
     return Validator("a list of " + ", ".join(allowed), lambda values: set(values) <= set(allowed))
 
 
 def only(allowed: int) -> Validator:
-    """One value; also False, as Kafka writes it."""
+    """The only value; False is shown as Kafka writes it."""
     return Validator(str(allowed).lower(), lambda value: bool(value == allowed))
 
 
@@ -181,18 +181,18 @@ class Options:
     """The table of a component's options, which a frozen dataclass with such fields inherits.
 
     ``NO_EFFECT`` are names that users know from other clients and that have no effect here, each with the reason;
-    ``NOT_SUPPORTED`` those that are refused, each with what to do instead, in which ``{prefix}`` stands for the prefix
+    ``NOT_SUPPORTED`` are names that are refused, each with the alternative, in which ``{prefix}`` stands for the prefix
     of option names.
     """
 
-    #: Whether names are written as Spark's are, such as ``maxBadRows`` for ``max_bad_rows``, instead of with points.
+    #: Whether names are written like Spark's, such as ``maxBadRows`` for ``max_bad_rows``, instead of with dots.
     IS_CAMEL_CASE: ClassVar[bool] = False
     NO_EFFECT: ClassVar[Mapping[str, str]] = MappingProxyType({})
     NOT_SUPPORTED: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @staticmethod
     def reader_of(name: str) -> str | None:
-        """The reader of an option of another component, as in "for consumers"; None if unknown."""
+        """The component that reads the option *name*, such as "for consumers"; None if it is unknown."""
         return None
 
     @staticmethod
@@ -201,7 +201,7 @@ class Options:
         return None
 
     def settle(self, explicit: Collection[str]) -> Self:
-        """Adapt options that were not set to those that were: the names *explicit*."""
+        """Adjust defaults to the options that were set: the names *explicit*."""
         return self
 
 
@@ -233,7 +233,7 @@ class ConfigKey:
 
 
 def shown_address(address: Any) -> str:
-    """*address*, which cannot be read, if it has only hosts and ports: what else it has may be a password."""
+    """The invalid *address* for an error, if it has only hosts and ports: any other part may be a password."""
     text = ",".join(map(str, address)) if isinstance(address, list | tuple) else str(address)
     return text if _HOSTS_AND_PORTS.fullmatch(text) else REDACTED
 
@@ -244,7 +244,7 @@ def keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:
 
 
 def known_to(config: type[Any], properties: Mapping[str, T]) -> dict[str, T]:
-    """Those of *properties* that *config* has; others are for clients of another kind."""
+    """The *properties* that *config* has; the others are for other clients."""
     known = keys(config)
     return {name: value for name, value in properties.items() if name in known}
 
@@ -268,7 +268,7 @@ def as_properties(config: Any) -> dict[str, Any]:
 
 
 def changed(config: Any) -> dict[str, Any]:
-    """Property name → value of *config*, of those that are not the defaults."""
+    """Property name → value of *config*, for values that are not the defaults."""
     table = keys(type(config))
     return {name: value for name, value in as_properties(config).items() if value != table[name][1].default}
 
@@ -279,15 +279,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {matches[0]}?)" if matches else ""
 
 
-#: How similar (0 to 1) the name of an option and its misspelling are at least: the letters and digits of most names,
-#: and of names with few of them, where a single wrong one weighs more.
+#: The least similarity (0 to 1) of the name of an option and its misspelling, by their letters and digits: of most
+#: names, and of names with few of them, where a single wrong one weighs more.
 _LIKENESS, _LIKENESS_OF_SHORT_NAMES, _SHORT = 0.85, 0.75, 6
 
 
 def misspelt(name: str, known: Iterable[str]) -> str | None:
     """The option among *known* of which *name* is a misspelling: a few wrong letters, other separators or another
-    case. An option of another meaning is worse than none, so that names that are only similar are not taken for one,
-    and a name with a word more is not taken for the one without it."""
+    case. A wrong suggestion is worse than none, so a name that is only similar is no misspelling, and neither is a name
+    with an additional word."""
     by_letters = {_letters(each): each for each in known}
     letters = _letters(name)
     likeness = _LIKENESS_OF_SHORT_NAMES if len(letters) <= _SHORT else _LIKENESS
@@ -305,18 +305,18 @@ def _letters(name: str) -> str:
 
 
 def reader_of(config: type[Options], name: str) -> str | None:
-    """The reader of the option *name*, as in "for consumers", if it is not one of *config*; None if unknown."""
+    """The component that reads the option *name*, such as "for consumers", if *config* does not; None if unknown."""
     return None if name in keys(config) else config.reader_of(name)
 
 
 def without_effect(config: type[Options], names: Iterable[str]) -> dict[str, str]:
-    """Those of *names* that *config* takes although they have no effect, each with the reason or its reader."""
+    """The *names* that *config* accepts although they have no effect, each with the reason or the component for it."""
     reasons = {name: config.NO_EFFECT.get(name) or reader_of(config, name) for name in names}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def warn_without_effect(reasons: Mapping[str, str], prefix: str = "") -> None:
-    """One warning of all options in *reasons*, which are taken although they have no effect."""
+    """Log one warning for all options in *reasons*, which are accepted although they have no effect."""
     if reasons:
         listed = ", ".join(f"{prefix}{name} ({reason})" for name, reason in reasons.items())
         warn(_log, "options without effect here: %s", listed)
@@ -328,7 +328,7 @@ CONFIG_PROVIDERS = "config.providers"
 
 @dataclass(frozen=True)
 class ReferencesConfig(Options):
-    """Where references to secrets are looked up."""
+    """The option with the providers of references to secrets."""
 
     config_providers: tuple[str, ...] = LIST(
         PROVIDERS,
@@ -340,11 +340,11 @@ class ReferencesConfig(Options):
 
 
 def resolved(config: T, prefix: str = "") -> T:
-    """*config* with the present values of the references that :func:`parse` has left in it; the same object if it has
+    """*config* with the current values of the references that :func:`parse` has left in it; the same object if it has
     none.
 
-    :raises UnresolvedReferenceError: if a reference cannot be replaced, or nothing is left; the text names the option
-        with *prefix*.
+    :raises UnresolvedReferenceError: if a reference cannot be replaced, or the result is empty; the text names the
+        option with *prefix*.
     """
     providers = getattr(config, "config_providers", ())
     present: dict[str, Any] = {}
@@ -360,7 +360,7 @@ def resolved(config: T, prefix: str = "") -> T:
 
 
 def with_values(properties: Mapping[str, Any], config: ReferencesConfig) -> dict[str, Any]:
-    """*properties* with all references to the providers of *config* replaced, for code that only knows values.
+    """*properties* with all references to the providers of *config* replaced, for code that supports no references.
 
     :raises UnresolvedReferenceError: if a reference cannot be replaced.
     """
@@ -385,7 +385,7 @@ def providers_of(config: type[Any], properties: Mapping[str, Any]) -> tuple[str,
 
 
 def read_one(config: type[Any], name: str, properties: Mapping[str, Any]) -> Any:
-    """The value of the option *name* of *config* in *properties*, or its default; other options are not looked at.
+    """The value of the option *name* of *config* in *properties*, or its default; other options are not checked.
 
     :raises ConfigError: if the value is invalid or has a reference that cannot be replaced.
     """
@@ -422,12 +422,12 @@ def parse(
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
     Names in the class's ``NO_EFFECT``, and those for other programs (``reader_of``), are ignored with one warning that
-    names them all; names in *passed_over* are ignored, because another component reads them. What was not given gives
-    way to what was (``settle``). *made* are values of fields that are no options.
+    names them all; names in *passed_over* are ignored, because another component reads them. Defaults are adjusted to
+    the options that were given (``settle``). *made* are values of fields that are no options.
 
-    :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text has what is meant, where
-        that is known) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, a required
-        key is missing, or a reference cannot be replaced.
+    :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text suggests the intended
+        one, if it is known) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, a
+        required key is missing, or a reference cannot be replaced.
     """
     table = keys(config)
     values: dict[str, Any] = {}
@@ -472,8 +472,8 @@ def _unusable(config: type[Options], name: str, prefix: str) -> ConfigError:
 
 
 def hint(config: type[Options], name: str, prefix: str, *, without: Collection[str] = ()) -> str:
-    """What is meant by *name*, which is not an option of *config*: an addition to an error, or "" where that is not
-    known. Options in *without* are not recommended."""
+    """The suggestion for *name*, which is not an option of *config*, as an addition to an error; "" if there is none.
+    Options in *without* are not suggested."""
     known = [key for key in keys(config) if key not in without]
     if instead := config.instead_of(name, prefix, known):
         return f": {instead}"

@@ -158,7 +158,7 @@ _RETRIABLE = _INVALID_METADATA | codes("""
 """)
 
 
-#: Until somebody changes rows, options, permissions or the cluster, every repetition is answered in the same way.
+#: Every repetition gets the same answer, until rows, options, permissions or the cluster change.
 _PERMANENT = codes("""
     MESSAGE_TOO_LARGE INVALID_TOPIC_EXCEPTION RECORD_LIST_TOO_LARGE INVALID_REQUIRED_ACKS TOPIC_AUTHORIZATION_FAILED
     GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED INVALID_TIMESTAMP
@@ -171,8 +171,8 @@ _PERMANENT = codes("""
 class KafkaError(Exception):
     """The class of all errors of kafkalite.
 
-    *topic*, *partition*, *option* (as the user writes it) and *column* (such as ``value.price``) are what an error is
-    about; None where it is about none, or it is not known. *remedy* is what to do about the errors of a class.
+    *topic*, *partition*, *option* (as the user writes it) and *column* (such as ``value.price``) are the objects that
+    an error concerns; None if it concerns none, or it is unknown. *remedy* is the remedy for the errors of a class.
     """
 
     remedy: ClassVar[str] = "the text names the problem and a remedy"
@@ -184,12 +184,12 @@ class KafkaError(Exception):
     __module__ = "kafka_sink.errors"
 
     def of_option(self, name: str) -> Self:
-        """This error, which is about the option *name*."""
+        """Set the option *name* that this error concerns, and return the error."""
         self.option = name
         return self
 
     def __init_subclass__(cls) -> None:
-        # Python's traces show the name that users import, and Spark passes on errors as such a trace.
+        # Python's traces show the name that users import, and Spark reports errors as such a trace.
         if cls.__module__.startswith("kafka_sink."):
             cls.__module__ = "kafka_sink.errors"
 
@@ -307,8 +307,8 @@ class ApiError(KafkaError):
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
-        # The message may contain data of a peer, which must not write lines of its own into a log or control a
-        # terminal; and it has to fit into a string of a response.
+        # The message may contain data of a peer, which must not add lines to a log or control a terminal; and it has
+        # to fit into a string of a response.
         message = printable(message)
         over = len(message) - _LONGEST_TEXT
         super().__init__(message if over <= 0 else f"{message[:_LONGEST_TEXT]}… ({over} characters more)")
@@ -454,8 +454,8 @@ class RowError(KafkaError):
     "row N …".
 
     ``rows`` are the indices of the rows that are known to have this problem, in ascending order; rows with other
-    problems are not among them. ``column`` is the path of the column that the problem is in, such as ``value.price``;
-    empty if it is the row as a whole.
+    problems are not among them. ``column`` is the path of the invalid column, such as ``value.price``; empty if the
+    whole row is invalid.
     """
 
     remedy = (
@@ -473,7 +473,7 @@ class RowError(KafkaError):
 
     @classmethod
     def about(cls, rows: Sequence[int], problem_of: Callable[[int], str], column: str = "") -> Self:
-        """The error about all of *rows*, which are ascending; *problem_of* a row is called when its text is needed."""
+        """The error about all of *rows*, in ascending order; *problem_of* is called when the text of a row is needed."""
         error = cls(rows[0], problem_of(rows[0]), column)
         error.rows, error._problem_of = rows, problem_of
         return error
@@ -483,7 +483,7 @@ class RowError(KafkaError):
         return self.problem if self._problem_of is None else self._problem_of(row)
 
     def at(self, places: Sequence[int]) -> Self:
-        """This error with the indices *places* instead of ``rows``; equal places become one row."""
+        """This error with the indices *places* instead of ``rows``; equal indices become one row."""
         origins: dict[int, int] = {}
         for place, row in zip(places, self.rows, strict=True):
             origins.setdefault(place, row)
@@ -540,9 +540,9 @@ class SinkWriteError(KafkaError):
     """A task could not write all of its rows; the text gives the reason and the number of rows acknowledged before.
 
     *cause_class* is the name in :mod:`kafka_sink.errors` (or in Python) of the class of the error within the task, and
-    *code* Kafka's error, if the brokers refused something. *topic*, *partition*, *option* and *column* (a path such as
-    ``value.price``) are what it is about; None where it is about none, or it is not known. *is_permanent*: every
-    repetition would fail in the same way, until rows, options, permissions or the cluster change.
+    *code* Kafka's error code, if the brokers refused a request. *topic*, *partition*, *option* and *column* (a path
+    such as ``value.price``) are the objects that it concerns; None if it concerns none, or it is unknown.
+    *is_permanent*: every repetition would fail in the same way, until rows, options, permissions or the cluster change.
     """
 
     remedy = "see `cause_class`, one of the classes of this page; Spark tries the task again"

@@ -1,6 +1,6 @@
 """Metrics in Prometheus' formats, which prometheus_client writes.
 
-Imported by what answers a scrape, on its thread; what records metrics does without it.
+Imported by the code that answers a scrape, on its thread; the code that records metrics does not need it.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/,
 https://prometheus.io/docs/specs/om/open_metrics_spec.
@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from kafka_sink.common.metrics import Family, Metric
 
-#: What a scraper accepts that has OpenMetrics, and one that has only the older text, as the readers of files do.
+#: The header of a scraper that supports OpenMetrics, and of one with the older text format only, as for files.
 OPENMETRICS: Final = "application/openmetrics-text"
 TEXT: Final = "text/plain"
 #: The last words of names that are units.
@@ -40,7 +40,7 @@ def prometheus_name(family: Family) -> str:
 
 
 class _Collected(Collector):
-    """The collector that prometheus_client asks for the families."""
+    """The collector from which prometheus_client gets the families."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics

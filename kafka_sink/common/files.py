@@ -1,10 +1,10 @@
 """Files that other threads or processes read while they are written, and files that other users must not read. Any
 thread.
 
-Also how a process shares its limit on open files between log files, connections of a broker, and those over HTTP. Log
-files use at most half of it. Connections may use the other half and what log files do not use, but never the last part:
-with it a broker can still open logs and answer the clients that are connected. Each server of pages or metrics has a
-small part, and the connections of a broker leave one to them: with it those who run the broker see what holds it.
+It also divides the limit on open files of a process between log files, connections of a broker, and HTTP connections.
+Log files use at most half of it. Connections may use the other half and the unused part of the first, but never the
+last part: with it a broker can still open logs and answer connected clients. Each server of pages or metrics has a
+small part, which connections of a broker leave to it: so operators can still inspect a broker that is at its limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIRECTORY_OF_OWNER: Final = 0o700
 
 
 def make_own_directory(path: Path) -> None:
-    """Create *path* for its owner only, and its parents, unless it exists: then its permissions are left as they are.
+    """Create *path* for its owner only, and its parents. If it exists, its permissions are not changed.
 
     :raises OSError: if it cannot be created.
     """
@@ -37,8 +37,8 @@ def make_own_file(path: Path) -> None:
 
 
 def require_own(path: Path) -> None:
-    """Return if *path* is a file or a directory, or nothing. A link would have another file written, and a pipe would
-    have its reader wait for ever.
+    """Check that *path* is a file or a directory, or does not exist. Through a link another file would be written, and
+    the reader of a pipe would wait for ever.
 
     :raises OSError: if it is something else.
     """
@@ -55,7 +55,7 @@ def replace_text(path: Path, text: str) -> None:
     :raises OSError: if the write failed; *path* is unchanged.
     """
     beside = path.with_name(path.name + ".tmp")
-    # It may be a link to another file, which somebody else who may write in the folder has planted.
+    # It may be a link to another file, which another user with write access to the folder has created.
     beside.unlink(missing_ok=True)
     with beside.open("x", encoding="utf-8") as file:
         file.write(text)
@@ -85,7 +85,7 @@ def most_local_connections() -> int:
 
 def is_reserved(descriptor: int) -> bool:
     """Whether *descriptor* is among the last ones, which are for log files. The system assigns the lowest free number,
-    so there are few left."""
+    so few are left then."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft != resource.RLIM_INFINITY and descriptor >= soft - max(int(soft * _KEPT_FREE), _FEWEST)
 

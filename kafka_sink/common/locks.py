@@ -3,8 +3,8 @@
 CPython runs signal handlers on the main thread, between two bytecodes, so an exception may occur at any line that this
 project runs on a caller's thread. At the entry and the exit of the methods of :class:`threading.Condition` nothing
 catches it: the lock would stay held for ever. So locks on callers' threads are RLocks, which record their owner, and
-whoever ends a call releases those that are left: a call of a producer or a blocking client with :func:`release_left`,
-the method of an object that outlives such calls with the decorator :func:`leaves`.
+the end of a call releases those that are still held: a call of a producer or a blocking client with
+:func:`release_left`, the method of an object that outlives such calls with the decorator :func:`leaves`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
 
-#: The packages whose calls hold locks. An application of this project, such as the command line, may be between them.
+#: The packages whose calls hold locks. Frames of other packages, such as the command line, may be between them.
 _LOCKING: Final = ("kafka_sink.producer", "kafka_sink.client", "kafka_sink.common")
 
-#: Modules whose frames belong to the call that they wrap, of any package: :func:`leaves`, and the shell of a thread.
+#: Modules with wrappers, whose frames belong to the wrapped call: :func:`leaves`, and the function of a thread.
 _WRAPPING: Final = frozenset({__name__, "kafka_sink.common.threads"})
 
 Lock: TypeAlias = "threading.RLock | threading.Condition"
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def leaves(name: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[Any, P], T]]:
-    """Decorator for methods: after an exception, the lock or condition in the attribute *name* is not left held.
+    """Decorator for methods: after an exception, the lock or condition in the attribute *name* is released.
 
     A lock that was held before the call stays held.
     """

@@ -1,5 +1,5 @@
-"""Loggers that prefix every line with their context, like Kafka's LogContext; and warnings about what is read again and
-again, such as the options of a stream: within :func:`once` each is said once, and outside of it always.
+"""Loggers that prefix every line with their context, like Kafka's LogContext; and warnings about values that are read
+repeatedly, such as the options of a stream: within :func:`once` each is logged once, and outside of it always.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class ContextLogger(logging.LoggerAdapter[logging.Logger]):
         return f"{self._prefix}{msg}", kwargs
 
 
-#: Who says more than this begins to repeat what he said first: texts may name what changes, such as topics.
+#: After more texts than this the first ones are logged again: texts may have changing parts, such as topics.
 _MOST: Final = 1000
 
 
 class Said:
-    """Messages that were logged before. *all_of_it*: somebody else says it, so that nothing is left to say."""
+    """Messages that were logged before. *all_of_it*: another process logs all of them, so none is new here."""
 
     def __init__(self, *, all_of_it: bool = False) -> None:
         self._texts: Latest[str, bool] = Latest(_MOST)
         self._all_of_it = all_of_it
 
     def is_new(self, text: str) -> bool:
-        """Whether *text* has to be said now."""
+        """Whether *text* has to be logged now."""
         if self._all_of_it or self._texts.get(text):
             return False
         return self._texts.put(text, True)
@@ -47,7 +47,7 @@ _said: Final[ContextVar[Said | None]] = ContextVar("said", default=None)
 
 @contextmanager
 def once(said: Said) -> Iterator[None]:
-    """Within it, warnings that *said* has are not said again."""
+    """Within it, warnings that *said* contains are not logged again."""
     token = _said.set(said)
     try:
         yield
@@ -56,7 +56,7 @@ def once(said: Said) -> Iterator[None]:
 
 
 def warn(log: logging.Logger, text: str, *values: object) -> None:
-    """Say a warning, unless it was said before; *text* has a placeholder for each of *values*, as in logging."""
+    """Log a warning, unless it was logged before; *text* has a placeholder for each of *values*, as in logging."""
     said = _said.get()
     if said is None or said.is_new(text % values):
         log.warning(text, *values)

@@ -19,11 +19,11 @@ _IDLE_WINDOW_NS: Final = 30 * 10**9
 
 
 class Family(NamedTuple):
-    """A metric, by Kafka's names of it and of its group."""
+    """A metric, with Kafka's names of it and of its group."""
 
     group: str
     name: str
-    #: What a value means, with its unit, and what to do when it moves: one line, for who is called at night.
+    #: The meaning of a value, with its unit, and the reaction to a change: one line, for an operator on call.
     meaning: str
 
     @property
@@ -32,7 +32,7 @@ class Family(NamedTuple):
         return self.name.endswith("-total")
 
     def at(self, value: float, *tags: tuple[str, str]) -> Metric:
-        """The metric of the things that *tags* name."""
+        """The metric with *value* and *tags*."""
         return Metric(self, tags, value)
 
 
@@ -161,7 +161,7 @@ class IdleMeter:
             self._started_ns, self._idle_ns = now_ns, 0
 
     def share(self, now_ns: int) -> float:
-        """From 0 to 1; 1 if no time has passed."""
+        """The fraction, from 0 to 1; 1 if no time has passed."""
         before_ns, before_length_ns = self._before
         waiting_since_ns = self._waiting_since_ns
         idle_ns = before_ns + self._idle_ns + (now_ns - waiting_since_ns if waiting_since_ns else 0)

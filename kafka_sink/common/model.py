@@ -73,8 +73,8 @@ class TransactionVersion(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker. Negative ids are bootstrap addresses whose real id is unknown. *lane* tells further connections to the
-    same broker apart."""
+    """A broker. Negative ids are bootstrap addresses whose real id is unknown. *lane* distinguishes several connections
+    to the same broker."""
 
     id: int
     host: str
@@ -89,13 +89,13 @@ class Node:
 
     def __str__(self) -> str:
         name = f"broker {self.id}" if self.id >= 0 else "bootstrap broker"
-        # The host comes from a broker.
+        # Brokers send the host, so it is not trusted.
         return f"{name} at {printable(self.host)}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record was stored; the offset is −1 if the broker did not return it (acks=0)."""
+    """The position of a stored record; the offset is −1 if the broker did not return it (acks=0)."""
 
     topic: str
     partition: int
@@ -124,5 +124,5 @@ class ConsumerGroupMetadata:
     group_instance_id: str | None = None
 
 
-#: Whose quota it is: kind (user, client-id) and name; None is every one without a quota of its own.
+#: The entity of a quota: types (user, client-id) and names; None is the default of a type.
 QuotaEntity = frozenset[tuple[str, str | None]]

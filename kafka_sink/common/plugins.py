@@ -1,7 +1,7 @@
 """Loads objects that a user names in a property: serializers, interceptors, partitioners.
 
 The constructing thread calls it once. A name is the dotted path of a class (``my.module.MyClass``); built-in classes
-also have short names. It imports the named module and calls nothing but the class.
+also have short names. It imports the named module, and calls only the class.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def load_plugin(option: str, plugin: Any, built_in: Mapping[str, Callable[..., A
 
 
 def name_of(plugin: object) -> str:
-    """The name of a plugin in messages: that of the function, or of its class."""
+    """The name of a plugin in messages: the function's, or its class's."""
     return str(getattr(plugin, "__qualname__", type(plugin).__qualname__))
 
 

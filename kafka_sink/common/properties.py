@@ -23,8 +23,8 @@ def load_properties(path: str) -> dict[str, str]:
 
     ``=``, ``:`` or white space ends a name; ``#`` and ``!`` start comments. A backslash at the end of a line joins the
     next line to it; elsewhere it escapes the next character (``\\t``, ``\\n``, ``\\r``, ``\\f`` and ``\\uHHHH`` have
-    their usual meaning). A byte order mark, with which some editors begin a file, is left out. A name alone, which Java
-    reads as a name with an empty value, is an error.
+    their usual meaning). A byte order mark at the beginning, as some editors write it, is ignored. A name alone, which
+    Java reads as a name with an empty value, is an error.
 
     :raises ConfigError: if a line is not name=value, or the file is not UTF-8; the text never shows a value, which may
         be a secret.
@@ -72,7 +72,7 @@ def _unescape(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     if match["utf16"]:
-        # Several at once, because a character beyond 16 bits is written as a pair.
+        # Several escapes at once, because a character beyond 16 bits is written as a pair.
         return bytes.fromhex(match["utf16"].replace("\\u", "")).decode("utf-16-be")
     character = match["character"]
     if character == "u":

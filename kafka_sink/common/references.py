@@ -1,8 +1,8 @@
 """References to secrets in the values of options: ``${env:NAME}``, ``${file:/path:key}`` and ``${dir:/path:file}``.
 
-Replaced only in the process that connects, on the thread that creates a client and on the selector's thread for every
-new connection and authentication, so what travels to that process is the reference. Reads environment variables and
-files; no error text contains anything of what was read.
+References are replaced only in the process that connects, on the thread that creates a client and on the selector's
+thread for every new connection and authentication, so only the reference is sent to that process. Reads environment
+variables and files; no error text contains any part of their content.
 
 Source: KIP-297, KIP-421, KIP-887; apache/kafka ``ConfigTransformer``, ``FileConfigProvider``,
 ``DirectoryConfigProvider``, ``EnvVarConfigProvider``. Unlike there, a reference that cannot be replaced is an error.
@@ -26,7 +26,7 @@ _NONE: Final[Set[str]] = frozenset()
 
 
 def providers_in(value: object) -> Set[str]:
-    """The providers that references in *value* name: none in most values, which every task reads again."""
+    """The providers that references in *value* name; fast for values without references, which every task reads."""
     if not isinstance(value, str) or "${" not in value:
         return _NONE
     return {match["provider"] for match in _REFERENCE.finditer(value)}
@@ -37,10 +37,10 @@ def has_reference(value: object, providers: Collection[str]) -> bool:
 
 
 def resolve(option: str, text: str, providers: Collection[str]) -> str:
-    """*text*, the value of *option*, with the references to *providers* replaced. Other text stays as it is; what a
-    reference stands for is not searched for further references.
+    """*text*, the value of *option*, with the references to *providers* replaced. Other text is unchanged; the value of
+    a reference is not searched for further references.
 
-    :raises UnresolvedReferenceError: if a reference cannot be replaced; the text says why and what to do.
+    :raises UnresolvedReferenceError: if a reference cannot be replaced; the text has the reason and the remedy.
     """
 
     def replaced(match: re.Match[str]) -> str:
@@ -56,7 +56,7 @@ def resolve(option: str, text: str, providers: Collection[str]) -> str:
 
 
 def replaced_by(word: str, text: str) -> str:
-    """*text* with *word* for each reference, for what is read where references are not followed."""
+    """*text* with *word* in place of each reference, for code that reads it without their values."""
     return _REFERENCE.sub(word, text)
 
 
@@ -70,7 +70,7 @@ def referenced_files(text: str) -> Iterator[Path]:
 
 
 class _NotFoundError(Exception):
-    """There is no such variable, file or key; the text says what to do."""
+    """There is no such variable, file or key; the text has the remedy."""
 
 
 def _from_environment(path: str, key: str) -> str:
@@ -107,7 +107,7 @@ def _from_directory(path: str, key: str) -> str:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise _NotFoundError(_unreadable(str(file), error)) from None
-    # Editors and echo end a file with a line feed, which is not meant to be part of a secret.
+    # Editors and echo end a file with a line feed, which is not part of the secret.
     return text.removesuffix("\n").removesuffix("\r")
 
 

@@ -1,5 +1,5 @@
-"""Remedies for errors of the brokers, by the situation in which they answer with it. Other remedies stand beside
-the classes of errors (``KafkaError.remedy``); docs/errors.md shows both.
+"""Remedies for error codes of the brokers, by the situation in which they are returned. Other remedies are in the
+classes of errors (``KafkaError.remedy``); docs/errors.md shows both.
 """
 
 from __future__ import annotations
@@ -93,5 +93,5 @@ REMEDIES: Final[Mapping[Situation, Mapping[ErrorCode, str]]] = {
 
 
 def remedy(situation: Situation, code: ErrorCode, **names: str) -> str:
-    """The remedy with *names* in the places of the text; empty if none is known."""
+    """The remedy with *names* in place of the placeholders; empty if none is known."""
     return REMEDIES[situation].get(code, "").format(**names)

@@ -1,7 +1,7 @@
-"""Hides secrets in the texts of the one that they were sent to: a refusal may repeat a password or a token, as it is or
+"""Hides secrets in the texts of the peer that received them: a refusal may repeat a password or a token, unchanged or
 in another form.
 
-Pure; any thread. Its values never appear in a text.
+Pure functions and values, used on any thread. The secrets never appear in a text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from urllib.parse import unquote
 
 from kafka_sink.common.config import REDACTED
 
-#: So many characters of a longer secret are hidden wherever they stand, for a text may be cut within a secret.
+#: Every part of a longer secret with this many characters is hidden, because a text may be cut within a secret.
 _PIECE: Final = 16
-#: The encoding of less is found in any text.
+#: The encoding of fewer bytes may occur in any text by chance.
 _SHORTEST_ENCODED: Final = 4
 _SHORTEST_KNOWN: Final = 8
-#: Nobody reads more of a refusal.
+#: The most characters of a refusal that are shown.
 _MOST_CHARACTERS: Final = 1 << 16
 #: An escaped text may be part of one that is escaped again.
 _LEVELS: Final = 2
@@ -34,7 +34,7 @@ _ESCAPED: Final = re.compile(
 
 
 class RepeatedSecrets:
-    """The *secrets* that a peer was sent, in the forms in which its texts may repeat them."""
+    """The *secrets* that a peer received, in the forms in which its texts may repeat them."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         plain = {reading for secret in secrets if secret for reading in _readings(secret)}
@@ -46,8 +46,8 @@ class RepeatedSecrets:
         self._short = re.compile("|".join(short)) if short else None
 
     def hidden_in(self, text: str) -> str:
-        """The beginning of *text* without the secrets: as they are, escaped as in URLs, JSON or HTML, in base64 or in
-        hexadecimal digits. Where only an escape shows a secret, the text is without its escapes."""
+        """The beginning of *text* without the secrets: unchanged, escaped as in URLs, JSON or HTML, in base64 or in
+        hexadecimal digits. If a secret is only found behind escapes, the text is returned without them."""
         readings = _readings(text[:_MOST_CHARACTERS])
         for reading in reversed(readings):
             hidden = REDACTED.join(map(self._without, reading.split(REDACTED)))
@@ -56,7 +56,7 @@ class RepeatedSecrets:
         return readings[0]
 
     def are_in(self, text: str) -> bool:
-        """Whether *text* has a whole secret that is long enough not to be there by chance."""
+        """Whether *text* contains a whole secret that is too long to occur by chance."""
         long_forms = [form for form in self._forms if len(form) >= _SHORTEST_KNOWN]
         return any(form in reading for reading in _readings(text) for form in long_forms)
 
@@ -72,7 +72,7 @@ class RepeatedSecrets:
 
 
 def _readings(text: str) -> list[str]:
-    """*text*, and what it says without its escapes."""
+    """*text* as it is, and with its escapes replaced once and twice."""
     readings = [text]
     for _ in range(_LEVELS):
         readings.append(_ESCAPED.sub(_plain, readings[-1]))
@@ -87,7 +87,7 @@ def _forms(secret: str) -> Iterator[str]:
         return
     yield data.hex()
     yield data.hex().upper()
-    # Where it begins in what is encoded changes all characters; the first and the last depend on what is beside it.
+    # The position within the encoded data changes all characters; the first and the last depend on the adjacent bytes.
     for before in range(3):
         encoded = binascii.b2a_base64(bytes(before) + data, newline=False).decode()
         form = encoded[(0, 2, 3)[before] : (before + len(data)) * 4 // 3]

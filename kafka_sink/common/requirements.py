@@ -1,7 +1,7 @@
 """The oldest versions of other packages that kafkalite works with, and the check that names one that is too old or
 missing.
 
-Called once in each process, when the module that needs the package is imported, so it compares and imports nothing.
+Called once in each process, when the module that needs the package is imported; it only compares, and imports nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 
 from kafka_sink.common.errors import RequirementError
 
-#: What each package, by the name to install it, must at least be.
+#: Package, by the name to install it → its oldest version that works.
 OLDEST: Final = {"pyspark": "3.5", "pyarrow": "19.0", "numpy": "1.23"}
 
-#: How each package that kafkalite does not bring is installed.
+#: Package that kafkalite does not install → the extra that installs it.
 _EXTRAS: Final = {"pyspark": "spark"}
 
 _LEADING_NUMBERS: Final = re.compile(r"\d+(\.\d+)*")
@@ -42,7 +42,7 @@ def require(package: str, version: str) -> None:
 
 
 def require_installed(package: str, *, is_there: bool) -> None:
-    """Check that *package*, which kafkalite does not bring, *is_there*.
+    """Check that *package*, which kafkalite does not install, *is_there*.
 
     :raises RequirementError: if it is not; the text says how to install it.
     """

@@ -1,7 +1,7 @@
 """The SASL mechanisms: one row each, for clients, brokers, the check before a job and the documentation.
 
-Any thread may read it. A row says what differs between mechanisms outside of their tokens, which ``network/sasl`` has.
-Also what a broker stores of a password for SCRAM, and its form as text.
+Any thread may read it. A row has the differences between mechanisms except their tokens, which ``network/sasl`` has.
+The module also has the values that a broker stores for a SCRAM password, and their form as text.
 
 Source: the registry of SASL mechanisms; RFC 5802; apache/kafka ``ScramMechanism`` (numbers), ``SaslConfigs``,
 ``ScramCredentialUtils``, ``kafka-storage --add-scram`` (the text).
@@ -25,13 +25,13 @@ from kafka_sink.common.errors import ConfigError
 class Mechanism:
     """A mechanism of SASL.
 
-    :param name: of ``sasl.mechanism``.
+    :param name: the value of ``sasl.mechanism``.
     :param login_module: the class that ``sasl.jaas.config`` names; in any package, because Kafka's may be shaded.
-    :param exposed: the secret that the connection carries as it is, so that it needs TLS; empty if none.
+    :param exposed: the secret that is sent unencrypted without TLS; empty if none.
     :param digest: SCRAM's hash function, as Python names it; empty for others.
-    :param is_served: whether the embedded broker has it too.
-    :param sent_as: the mechanism that the broker is told instead; empty for *name*.
-    :param advice: what to check if a broker refuses the credentials; ``{prefix}`` is that of the user's options.
+    :param is_served: whether the embedded broker supports it, too.
+    :param sent_as: the name of the mechanism in requests, if it is not *name*; empty otherwise.
+    :param advice: the checks after a broker refused the credentials; ``{prefix}`` is the prefix of the user's options.
     """
 
     name: str
@@ -58,11 +58,11 @@ PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 #: Kerberos.
 GSSAPI: Final = "GSSAPI"
-#: Amazon's name of a mechanism of its own, for which its brokers also take tokens.
+#: The name of Amazon's own mechanism; its brokers also accept tokens instead.
 AWS_MSK_IAM: Final = "AWS_MSK_IAM"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 
-#: By name. Those of SCRAM are in the order of their numbers in Kafka's messages, which begin with 1.
+#: Name → mechanism. Those of SCRAM are in the order of their numbers in Kafka's messages, which begin with 1.
 MECHANISMS: Final[Mapping[str, Mechanism]] = {
     mechanism.name: mechanism
     for mechanism in (
@@ -95,12 +95,12 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = {
     )
 }
 SCRAM_MECHANISMS: Final = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.digest)
-#: Those of the embedded broker.
+#: The mechanisms of the embedded broker.
 SERVED: Final = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.is_served)
 
 
 MIN_ITERATIONS: Final = 4096
-#: About a second of computation; who asks for more may want to exhaust the one who computes (Kafka stores 16,384).
+#: About a second of computation; a peer that requires more may attempt a denial of service (Kafka stores 16,384).
 MAX_ITERATIONS: Final = 1_000_000
 _SALT_BYTES: Final = 24
 
@@ -149,7 +149,7 @@ class ScramCredential:
 
     @classmethod
     def of_salted(cls, mechanism: str, salted: bytes, iterations: int, salt: bytes) -> ScramCredential:
-        """Derive the credential of a password to which *salt* was applied by whoever knows it."""
+        """Derive the credential of the password that a client has salted with *salt*; the password stays unknown."""
         digest = digest_of(mechanism)
         stored_key = hashlib.new(digest, keyed(digest, salted, b"Client Key")).digest()
         return cls(salt, stored_key, keyed(digest, salted, b"Server Key"), iterations)

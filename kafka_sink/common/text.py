@@ -1,8 +1,8 @@
-"""Text from outside, such as a peer's message, a record or a schema: it must not write lines of its own into a log,
-control a terminal, or turn the text around it. Also tables of words, and tables for notebooks: HTML with every cell
-escaped, which has no style of its own, so that it looks like the notebook's other tables.
+"""Untrusted text, such as a peer's message, a record or a schema: it must not add lines to a log, control a terminal,
+or change the direction of the text around it. Also tables of words, and tables for notebooks: HTML with every cell
+escaped, without a style, so that it looks like the notebook's other tables.
 
-Pure functions, called wherever such text reaches a person.
+Pure functions, called before such text is shown.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
-#: C0 but for tab and line feed, DEL, C1, the separators of lines and paragraphs, what overrides the direction, and
-#: halves of characters, which no file and no terminal takes.
+#: C0 except tab and line feed, DEL, C1, the separators of lines and paragraphs, overrides of the direction, and
+#: surrogates, which files and terminals do not accept.
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str, kept: str = "") -> str:
-    """*text* with every character escaped that is not seen, as in ``\\x1b``, but for those in *kept*."""
+    """*text* with every unprintable character escaped, as in ``\\x1b``, except those in *kept*."""
     if text.isprintable():
         return text
     return "".join(
@@ -29,7 +29,7 @@ def printable(text: str, kept: str = "") -> str:
 
 
 def without_controls(text: str) -> str:
-    """*text* with its lines and tabs, and with an escape of JSON for what would control a terminal or the direction."""
+    """*text* with its lines and tabs, and JSON escapes for characters that control a terminal or the direction."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -33,7 +33,7 @@ class Thread(Protocol):
 
 
 class Loop(Protocol):
-    """The work of a thread that lives as long as its owner."""
+    """The work of a thread that runs until its owner ends it."""
 
     def run(self) -> None:
         """Run until the owner ends it."""
@@ -47,7 +47,7 @@ StartThread = Callable[[str, Loop], Thread]
 
 
 class ProcessThreads:
-    """The threads of one process, and who has to be told when it forks or ends."""
+    """The threads of one process, and the callbacks for its forks and its end."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -95,8 +95,8 @@ class ProcessThreads:
     def no_forks(self) -> AbstractContextManager[object]:
         """A block during which no other thread forks, for opening a file or socket and passing it to :meth:`at_fork`.
 
-        A child forked between the two steps would keep its copy for as long as it lives. Forks wait for the block, so
-        it must not wait for anything itself.
+        A child forked between the two steps would keep its copy until it ends. Forks wait for the block, so it must
+        not wait for anything itself.
         """
         return self._forks
 
@@ -153,5 +153,5 @@ no_forks: Final = _THREADS.no_forks
 
 
 def start_loop(name: str, loop: Loop) -> Thread:
-    """Start a thread for *loop*, which is told when the interpreter exits; see :func:`start_thread`."""
+    """Start a thread for *loop*, which is ended when the interpreter exits; see :func:`start_thread`."""
     return start_thread(name, loop.run, at_exit=loop.end_with_program)

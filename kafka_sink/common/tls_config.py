@@ -1,8 +1,8 @@
 """The ``ssl.*`` options that clients and brokers share, under Kafka's names.
 
 They are read once, with the rest of the configuration, when a client or a broker is constructed. This module opens no
-file: the network reads the named files, and what references stand for, for each new connection. Keys and passwords
-never appear in a ``repr``.
+file: for each new connection the network reads the named files and the values of references. Keys and passwords never
+appear in a ``repr``.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ _NO_JAVA: Final = "Java classes cannot be used"
 
 @dataclass(frozen=True)
 class ClientSslConfig(SslConfig):
-    """The same of a client, to whatever server: a broker, a schema registry, a token endpoint."""
+    """The TLS options of a client of any server: a broker, a schema registry, a token endpoint."""
 
-    #: What Java's clients know beside these options, and nothing here depends on.
+    #: Further options of Java's clients, which have no effect here.
     NO_EFFECT: ClassVar[Mapping[str, str]] = {
         "ssl.protocol": "Python's ssl module negotiates the newest version; ssl.enabled.protocols limits the choice",
         "ssl.provider": _OF_THE_JVM,
@@ -101,7 +101,7 @@ class ClientSslConfig(SslConfig):
         "ssl.trustmanager.algorithm": _OF_THE_JVM,
         "ssl.secure.random.implementation": _OF_THE_JVM,
     }
-    #: What would decide who is trusted; ``{prefix}`` is that of the user.
+    #: Options that would change which peers are trusted; ``{prefix}`` is the prefix of the user's options.
     NOT_SUPPORTED: ClassVar[Mapping[str, str]] = {
         "security.providers": _NO_JAVA,
         "ssl.engine.factory.class": f"{_NO_JAVA}; name PEM files with {{prefix}}ssl.truststore.location and "

@@ -260,8 +260,8 @@ def shown(form: str | None, column: str, registry: RegistryClient | None) -> Sho
 
 
 def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
-    """The function that returns the beginning of the JSON of Avro and Protobuf values, by their schema's type: more than
-    a page shows, or all of it. Protobuf requires that its packages are installed."""
+    """The function that returns the beginning of the JSON of Avro and Protobuf values, by their schema's type: more
+    than a page shows, or all of it. Protobuf requires that its packages are installed."""
     by_kind = {AVRO.upper(): _pieces(AVRO, "value", registry, _MOST_VALUES_OF_PAGE)}
     try:
         by_kind[PROTOBUF.upper()] = _pieces(PROTOBUF, "value", registry, _MOST_VALUES_OF_PAGE)
