@@ -473,7 +473,7 @@ class RowError(KafkaError):
 
     @classmethod
     def about(cls, rows: Sequence[int], problem_of: Callable[[int], str], column: str = "") -> Self:
-        """The error about all of *rows*, in ascending order; *problem_of* is called when the text of a row is needed."""
+        """The error about all of *rows*, in ascending order; *problem_of* is called for the text of a row on demand."""
         error = cls(rows[0], problem_of(rows[0]), column)
         error.rows, error._problem_of = rows, problem_of
         return error

@@ -1,5 +1,5 @@
-"""How a column becomes payloads: decided on the driver, and pickled to the tasks as plain values; and the formats by
-their names.
+"""The conversion of a column to payloads: chosen on the driver, and pickled to the tasks as plain values; and the
+formats by their names.
 
 Each format is one object, ``FORMAT`` in the module ``column`` of its package. The driver checks a column by creating
 its encoder, and so do the tasks. Only formats in use are loaded.
@@ -21,7 +21,7 @@ AVRO: Final = "avro"
 JSON: Final = "json"
 PROTOBUF: Final = "protobuf"
 
-#: The names of all formats, as the options ``key.format`` and ``value.format`` have them.
+#: The names of all formats, the values of the options ``key.format`` and ``value.format``.
 FORMATS: Final = (AVRO, JSON, PROTOBUF)
 
 #: The name of the outermost record, object or message, by which a registry may name its subject.
@@ -30,7 +30,7 @@ TOP_LEVEL: Final = "topLevelRecord"
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The settings of Spark's session that change what ``to_json`` and ``to_avro`` write, with Spark 4's defaults.
+    """The settings of Spark's session that change the output of ``to_json`` and ``to_avro``, with Spark 4's defaults.
 
     *ignores_null_fields* is ``spark.sql.jsonGenerator.ignoreNullFields``, *keeps_null_of_defaults*
     ``spark.sql.jsonGenerator.writeNullIfWithDefaultValue``, *time_parser* ``spark.sql.legacy.timeParserPolicy``, and
@@ -43,7 +43,7 @@ class SessionSettings:
     rebase: str = "CORRECTED"
 
 
-#: What Spark writes by when nobody has set anything.
+#: The settings of a session that sets none of them.
 DEFAULT_SETTINGS: Final = SessionSettings()
 
 
@@ -51,10 +51,10 @@ DEFAULT_SETTINGS: Final = SessionSettings()
 class ColumnFormat:
     """The rows of *column* in the format *name* by *schema*, each payload after *prefix*.
 
-    The schema of JSON is empty if neither a registry nor a reader gets one. *messages* are those that the schema of
-    Protobuf declares (:class:`~kafka_sink.formats.protobuf.schema.ProtobufSchema`). *source* is what *schema* was
-    linked from, if it refers to others; tasks do not need it. *defaulted* are the paths of fields that are columns of a
-    table with a default. *settings* are those of the session that a task finds.
+    The schema of JSON is empty if neither a registry nor a reader gets one. *messages* are the messages of a Protobuf
+    schema (:class:`~kafka_sink.formats.protobuf.schema.ProtobufSchema`). *source* is the schema with references from
+    which *schema* was linked, if it has any; tasks do not need it. *defaulted* are the paths of fields that are columns
+    of a table with a default. *settings* are those of the task's session.
     """
 
     column: str
@@ -75,7 +75,7 @@ class ColumnEncoder(Protocol):
 
         :raises RowSerializationError: if values do not fit the schema. It is about all rows that have the first problem
             that was found (``rows``), and names the path of the column (``column``) and the value of each row. A caller
-            that goes on without these rows encodes the others again, so there are as many calls as problems.
+            that continues without these rows encodes the others again, so there are as many calls as problems.
         """
 
 
@@ -90,28 +90,28 @@ class Format(Protocol):
         """
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
-        """*column* by the schema for rows of the type *kind*.
+        """The format of *column* by the schema for rows of the type *kind*.
 
         :raises FormatError: if a type has no counterpart; the text names the column.
         """
 
     def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
-        """*column* by the schema that a registry gets for rows of the type *kind*, and by those that it got in earlier
-        versions of this package, which topics may be written by.
+        """The format of *column* by the schema that is registered for rows of the type *kind*, and by the schemas that
+        earlier versions of this package registered, by which topics may be written.
 
         :raises FormatError: if a type has no counterpart; the text names the column.
         """
         return (self.derived(kind, column),)
 
     def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
-        """*column* by *schema*, which was not derived from its type *kind*; of Protobuf, as *message*.
+        """The format of *column* by *schema*, which was not derived from its type *kind*; in Protobuf, as *message*.
 
-        :raises FormatError: if *schema* is invalid, or lacks the message. Whether the rows fit it is checked here for
-            JSON, and by the encoder for all.
+        :raises FormatError: if *schema* is invalid, or lacks the message. The type of the rows is checked here for JSON,
+            and by the encoder for all formats.
         """
 
     def linked(self, schema: SchemaText) -> str:
-        """One text of *schema* and all that it refers to, as this package reads it.
+        """One text of *schema* and all schemas that it refers to, as this package reads it.
 
         :raises FormatError: if one of the texts is invalid.
         """
@@ -120,7 +120,7 @@ class Format(Protocol):
         """The full name of the record that the schema describes; None if it describes none."""
 
     def registered_schema(self, form: ColumnFormat) -> SchemaText:
-        """The schema as a registry gets it, with what it refers to."""
+        """The schema as it is registered, with the schemas that it refers to."""
         return form.source or SchemaText(form.schema)
 
 

@@ -1,4 +1,4 @@
-"""The error of columns that a format cannot write, and how it names their fields and types. Raised on the driver,
+"""The error of columns that a format cannot write, and the texts of their fields and types in it. Raised on the driver,
 before any row is read.
 """
 
@@ -15,7 +15,7 @@ from kafka_sink.common.errors import ConfigError, KafkaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Of what a library says so much is shown.
+#: The maximum length of a library's message in an error.
 _SHOWN: Final = 200
 
 
@@ -27,8 +27,8 @@ class FormatError(ConfigError):
 
 @contextmanager
 def schema_boundary(what: str) -> Iterator[None]:
-    """Whatever the libraries raise that read *what*, a schema of somebody else, is a FormatError; but memory that runs
-    out is the process's, and so is an interrupt.
+    """Convert every error of the libraries that read *what*, an untrusted schema, to a FormatError; except MemoryError
+    and interrupts, which concern the process.
 
     :raises FormatError: instead of an error of a library.
     """
@@ -53,7 +53,7 @@ def shown_type(kind: pa.DataType) -> str:
 
 
 def mismatch(described: object, kind: pa.DataType, path: str, remedy: str) -> FormatError:
-    """The error of column *path*, whose rows have the type *kind*, for what the schema calls *described*."""
+    """The error of column *path*, whose rows have the type *kind*, for the type *described* of the schema."""
     return FormatError(
         f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {described}; {remedy}"
     )
@@ -67,8 +67,8 @@ def check_unique(names: Sequence[str], path: str) -> None:
 
 
 def check_names(names: Sequence[str], fields: Sequence[str], described: object, path: str) -> None:
-    """Check that each of the columns *names* of the struct *path* has a field: *fields* are those of what the schema
-    calls *described*.
+    """Check that each of the columns *names* of the struct *path* has a field: *fields* are those of the schema's type
+    *described*.
 
     :raises FormatError: if two columns have the same name, or a column has no field.
     """

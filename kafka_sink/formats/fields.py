@@ -1,8 +1,8 @@
-"""Fields of rows of which some are not written: what the encoder does to pieces before they are joined; and the kinds
-of columns that Arrow has several types for.
+"""Fields of rows of which some are absent: the operations on pieces before they are joined; and the kinds of columns
+for which Arrow has several types.
 
-Called on the task's thread. ``absent`` is bool[n], True where a row has nothing at this place (it, or something that
-contains it, is null), or None if every row has something.
+Called on the task's thread. ``absent`` is bool[n], True where a row has no value at this place (it, or a value that
+contains it, is null), or None if every row has a value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafka_sink.columns.gather import Piece, UInt64s, WordField, Words, join_row
 from kafka_sink.common.errors import SerializationError
 
 Absent: TypeAlias = Bools | None
-#: How many of Arrow's units of time a second has.
+#: Arrow's units of time per second.
 PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _WORD_BYTES = 8
 _DECIMAL_BYTES = 16
@@ -57,12 +57,12 @@ def cell_of(cell: Any, kind: pa.DataType) -> Any:
 
 
 def nulls_of(array: pa.Array) -> Absent:
-    """Where *array* itself is null."""
+    """The mask of the rows of *array* that are null."""
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
 def either(left: Absent, right: Absent) -> Absent:
-    """Where one of the two is absent."""
+    """The mask of the rows that are absent in one of the two."""
     if left is None or right is None:
         return right if left is None else left
     return left | right
@@ -122,7 +122,7 @@ def after(first: Piece, pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _plain(words: Any) -> Words:
-    """One number for all rows as a number of Python, which costs nothing per row."""
+    """One number for all rows as an int of Python, which has no cost per row."""
     return words if np.ndim(words) else int(words)
 
 
@@ -130,7 +130,7 @@ def only_present(pieces: Sequence[Piece], absent: Absent) -> list[Piece]:
     """*pieces* without the bytes of absent rows."""
     if absent is None:
         return list(pieces)
-    # All bits of a row that is there, none of one that is not.
+    # All bits set for a row that is present, none for an absent one.
     keep = absent.astype(np.uint64) - np.uint64(1)
     return [
         BinaryColumn.of(piece.buffer, piece.starts, np.where(absent, 0, piece.lengths), None, is_contiguous=False)
@@ -160,7 +160,7 @@ def decimal_halves(array: pa.Array) -> tuple[UInt64s, UInt64s]:
 
 
 def joined(pieces: Sequence[Piece], rows: int) -> tuple[pa.Buffer, Int64s]:
-    """All pieces of each row in one buffer, and int64[rows + 1]: where each row begins, and the end."""
+    """All pieces of each row in one buffer, and int64[rows + 1]: the begin of each row, and the end."""
     if rows == 0 or not pieces:
         return pa.py_buffer(b""), np.zeros(rows + 1, dtype=np.int64)
     return join_rows(pieces, rows)

@@ -1,7 +1,7 @@
-"""Reads a schema from a file, from several, or from a folder, with what they refer to among each other.
+"""Reads a schema from a file, from several, or from a folder, with the references between them.
 
-Called on the driver and by the command line. Of several files the first is the schema; of a folder, the one that no
-other refers to. A ``.proto`` file imports files beside it.
+Called on the driver and by the command line. The first of several files is the schema; in a folder, the file that no
+other refers to. A ``.proto`` file imports files from its folder.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import MOST_DEPTH, MOST_REFERENCES, Reference, SchemaText
 
-#: A schema is a few kilobytes, and more with all that it imports; larger files are others.
+#: A schema has a few kilobytes, and more with all imports; a larger file is no schema.
 _MAX_BYTES: Final = 8 << 20
-#: Of files and folders in a folder that is named as a schema.
+#: The maximum number of files and folders in a folder that is named as a schema.
 _MOST_SEEN: Final = 20_000
 _SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {AVRO: (".avsc", ".json"), JSON: (".json",), PROTOBUF: (".proto",)}
 
 
 class _Named(NamedTuple):
-    """The *text* of a file; the names by which others may refer to it; those of them that mean itself in its own text;
-    and what it refers to: of each what it may stand for, as the file writes it last."""
+    """The *text* of a file; the names by which other files may refer to it; those names that refer to itself in its own
+    text; and its references: the names that each may resolve to, the last as the file writes it."""
 
     text: str
     declared: tuple[str, ...]
@@ -33,12 +33,12 @@ class _Named(NamedTuple):
 
 
 def read_schema(form: str, paths: Sequence[Path], message: str | None = None) -> SchemaText:
-    """The schema in *paths*, of the format *form*; *message* is the one of Protobuf that is looked for.
+    """The schema in *paths*, of the format *form*; *message* is the Protobuf message that is required.
 
-    :raises FormatError: if a file is none of a schema, if they are too large, if they refer to each other in a circle,
+    :raises FormatError: if a file contains no schema, if they are too large, if they refer to each other in a circle,
         if none of them or several are the schema, or if a package is missing.
     :raises OSError: if a file cannot be read.
-    :raises UnicodeDecodeError: if one is no text in UTF-8.
+    :raises UnicodeDecodeError: if a file is no text in UTF-8.
     """
     root = paths[0]
     if len(paths) == 1 and root.is_dir():
@@ -54,7 +54,7 @@ def read_schema(form: str, paths: Sequence[Path], message: str | None = None) ->
 
 
 def _folder(form: str, folder: Path) -> dict[str, Path]:
-    """The files of schemas in *folder* and below, but for those that are hidden, by their names there."""
+    """The files of schemas in *folder* and below, except hidden ones, by their paths relative to it."""
     files: dict[str, Path] = {}
     for seen, path in enumerate(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -96,7 +96,7 @@ def _descriptor_set(path: Path) -> str:
 
 
 def _named(form: str, name: str, text: str) -> _Named:
-    """The file *name*, which others may call by its last parts."""
+    """The file *name*, to which others may refer by its last parts."""
     if form == AVRO:
         from kafka_sink.formats.avro.parsing import names_of
 
@@ -141,7 +141,7 @@ class _Files:
         self._done: dict[str, SchemaText] = {}
 
     def schema_of_folder(self, folder: Path, message: str | None) -> SchemaText:
-        """The one that no other refers to, or that alone declares *message*."""
+        """The schema that no other refers to, or the only one that declares *message*."""
         if message is not None:
             from kafka_sink.formats.protobuf.descriptors import may_declare
 
@@ -160,14 +160,14 @@ class _Files:
         return self.schema(roots[0])
 
     def schema(self, file: str, inside: tuple[str, ...] = ()) -> SchemaText:
-        """The schema in *file*; *inside* are those that refer to it."""
+        """The schema in *file*; *inside* are the files that refer to it."""
         if file not in self._done:
             if file in inside or len(inside) > MOST_DEPTH:
                 raise FormatError(
                     f"the schema {file} refers to itself, through others, or to others more than {MOST_DEPTH} levels "
                     "deep; write what they share into one"
                 )
-            # A type of Avro is found by its own name, whichever of those in its file is used.
+            # An Avro reference has the name of the file's outermost type, whichever of its types is used.
             by_name = {
                 self._named[other].declared[0] if self._form == AVRO else used: other
                 for used, other in self._referred(file)
@@ -177,13 +177,13 @@ class _Files:
         return self._done[file]
 
     def _referred(self, file: str) -> Iterator[tuple[str, str]]:
-        """The files that *file* refers to: each name that it uses, and the other file that this is."""
+        """The files that *file* refers to: each name that it uses, and the file with this name."""
         for meanings in self._named[file].used:
             if any(meaning in self._named[file].own for meaning in meanings):
                 continue
             for meaning in meanings:
                 others = [other for other in self._by_name.get(meaning, ()) if other != file]
-                # Of several with the same last part, the one with this very name.
+                # Among several files with the same last part, the one with exactly this name.
                 others = [meaning] if meaning in others else others
                 if len(others) > 1:
                     raise FormatError(

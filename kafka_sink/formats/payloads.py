@@ -1,5 +1,5 @@
 """Payloads from the fields of each row, the last step of every format; and the items of lists and maps, encoded as rows
-of their own: those of one row then lie next to each other. Also the error about all rows that a format cannot write.
+of their own, so that those of one row are adjacent. Also the error about all rows that a format cannot write.
 
 Called on the task's thread for each batch of rows, with a constant number of numpy and Arrow passes per field. It never
 loops over rows.
@@ -31,8 +31,8 @@ def encode_items(
     """The bytes of all items of each list or map in *array*, of at least one row, and int64[n]: the number of its
     items; rows that are null or *absent* have none.
 
-    *pieces_of* gets the items of all rows, and where one is not used. Each item begins with *separator_bytes* bytes,
-    which the first one of a row goes without.
+    *pieces_of* gets the items of all rows, and the mask of unused ones. Each item begins with *separator_bytes* bytes,
+    which are omitted for the first item of a row.
 
     :raises RowSerializationError: if items cannot be written, about their rows of *array*.
     """
@@ -42,12 +42,12 @@ def encode_items(
     nothing = either(nulls_of(array), absent)
     if nothing is not None:
         last = np.where(nothing, first, last)
-    # The values of a slice are those of the whole array.
+    # The ``values`` of a slice are those of the whole array.
     items = array.values.slice(begin, end - begin)
     try:
         data, bounds = joined(pieces_of(items, _unused(len(items), first, last)) if len(items) else [], len(items))
     except RowSerializationError as error:
-        # No item of an empty row is refused: of the rows that begin at an item, the last one has it.
+        # Empty rows begin at the same item as the row after them, so the last row that begins at an item contains it.
         raise error.at((np.searchsorted(first, error.rows, side="right") - 1).tolist()) from None
     starts, counts = bounds[first], last - first
     if separator_bytes:
@@ -56,7 +56,7 @@ def encode_items(
 
 
 def _unused(items: int, first: Int64s, last: Int64s) -> Bools | None:
-    """Where an item is in no row: items of rows that are null may be anything."""
+    """The mask of the items that belong to no row: items of null rows are arbitrary."""
     if int((last - first).sum()) == items:
         return None
     depth = np.zeros(items + 1, dtype=np.int64)
@@ -66,12 +66,12 @@ def _unused(items: int, first: Int64s, last: Int64s) -> Bools | None:
     return unused
 
 
-#: Raises RowSerializationError about the rows of an array that a format does not take, but for those that are absent.
+#: Raises RowSerializationError about the rows of an array that a format does not accept, except absent ones.
 Check: TypeAlias = Callable[[pa.Array, Absent], None]
 
 
 def check_of_field(index: int, checks: Sequence[Check]) -> Check:
-    """All *checks* of the field *index* of structs."""
+    """One check that applies all *checks* to the field *index* of structs."""
 
     def check(array: pa.Array, absent: Absent) -> None:
         for check_rows in checks:
@@ -81,12 +81,12 @@ def check_of_field(index: int, checks: Sequence[Check]) -> Check:
 
 
 def check_of_present(check: Check) -> Check:
-    """*check* of the rows that are not null."""
+    """*check*, applied to the rows that are not null."""
     return lambda array, absent: check(array, either(nulls_of(array), absent))
 
 
 def check_of_contents(checks: Sequence[Check], part: Callable[[pa.Array], pa.Array]) -> Check:
-    """All *checks* of lists and maps, which hold what *part* makes of their items."""
+    """One check that applies all *checks* to the items of lists and maps, converted by *part*."""
 
     def check_items(items: pa.Array, unused: Absent) -> Sequence[Piece]:
         for check_part in checks:
@@ -171,7 +171,7 @@ def refuse_rows(wrong: Bools, absent: Absent, array: pa.Array, path: str, proble
 
 
 def _shown(row: pa.Array) -> str:
-    # Python has neither all texts nor all dates and time zones.
+    # Python does not support all texts, dates and time zones of Arrow.
     with suppress(ValueError, OverflowError, LookupError):
         return shown(row[0].as_py())
     return shown(row.to_string(skip_new_lines=True))

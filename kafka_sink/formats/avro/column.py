@@ -2,9 +2,8 @@
 type, as spark-avro derives it from the types of Spark.
 
 Schemas are derived on the driver, before any task. Names, namespaces and the order of unions are spark-avro's; only a
-decimal is ``bytes`` here, as other libraries have it, and ``fixed`` there. A schema that is registered has null first
-in its unions instead, and null as the default of a field that may be null: without a default no field can be added to a
-subject.
+decimal is ``bytes`` here, as in other libraries, and ``fixed`` there. Unlike spark-avro's, a registered schema has null
+first in its unions, and null as the default of a nullable field: without a default no field can be added to a subject.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding,
 https://spark.apache.org/docs/latest/sql-data-sources-avro.html, apache/spark ``SchemaConverters.scala``.
@@ -33,7 +32,7 @@ from kafka_sink.formats.schema_text import SchemaText
 #: spark-avro notes the type of an interval, which is a plain number in Avro.
 _CATALYST_TYPE: Final = "spark.sql.catalyst.type"
 
-#: From here on the Julian and the Gregorian calendar have the same days, and in all zones the same times
+#: From this day on the Julian and the Gregorian calendar agree, and so do the times of day in all zones
 #: (apache/spark ``RebaseDateTime``: lastSwitchJulianDay, lastSwitchGregorianTs).
 _FIRST_DAY: Final = -141_427
 _FIRST_SECOND: Final = -2_208_988_800
@@ -131,7 +130,7 @@ class _Derivation:
         declared = self.type(field.type, name, namespace, path)
         if not field.nullable or declared == "null":
             return declared
-        # A default is one of the first type.
+        # In Avro a default is a value of the first type.
         return ["null", declared] if self.has_defaults else [declared, "null"]
 
 

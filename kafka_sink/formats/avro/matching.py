@@ -1,4 +1,4 @@
-"""Finds for each column the place in an Avro schema and the writer; what does not fit is refused before any row.
+"""Finds the type in an Avro schema and the writer for each column; a mismatch is refused before any row is written.
 
 Called on the driver, and once per task. Columns and fields match by their names. As in spark-avro a field without a
 column must be nullable or have a default, and a column without a field is an error. A default is encoded once, and
@@ -38,12 +38,12 @@ from kafka_sink.formats.errors import FormatError, check_names, mismatch
 from kafka_sink.formats.fields import PER_SECOND, is_bytes, is_list, is_text
 from kafka_sink.formats.payloads import NothingWriter, PieceWriter
 
-#: Defaults of records within one another are written out, and there may be exponentially many.
+#: Defaults of nested records are expanded, and their number may grow exponentially.
 MOST_VALUES: Final = 5_000
 _SHOWN: Final = 200
 _INTS: Final[Mapping[pa.DataType, type[np.generic]]] = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32}
 _FLOATS: Final[Mapping[pa.DataType, type[np.generic]]] = {pa.float32(): np.float32, pa.float64(): np.float64}
-# What each number of Avro can be written from without a loss that Avro's own rules do not allow.
+# The Arrow types that each number of Avro can be written from, with no more loss than Avro's promotions allow.
 _NUMBERS: Final[Mapping[str, Mapping[pa.DataType, type[np.generic]]]] = {
     "int": _INTS,
     "long": {**_INTS, pa.int64(): np.int64},
@@ -54,7 +54,7 @@ _NUMBERS: Final[Mapping[str, Mapping[pa.DataType, type[np.generic]]]] = {
 _MOST_DECIMAL_BYTES: Final = 512
 #: A default is written into each row.
 _MOST_DEFAULT_BYTES: Final = 1 << 16
-#: Which function of Spark makes numbers the type that they stand for: only the user knows their unit.
+#: The functions of Spark that convert numbers to the type that they represent: only the user knows their unit.
 _FROM_NUMBERS: Final[Mapping[str, str]] = {
     "date": "make it a date: date_from_unix_date(…)",
     "timestamp-millis": "make it a timestamp: timestamp_millis(…), timestamp_micros(…) or timestamp_seconds(…)",
@@ -79,9 +79,9 @@ def _has_more(avro: AvroType, most: int) -> bool:
 
 
 def _encoded(avro: AvroType, value: Any) -> bytes:
-    """*value*, which is JSON, as *avro*; of a union as the first type that it is a value of.
+    """Encode *value*, which is JSON, as *avro*; as the first matching type of a union.
 
-    :raises ValueError: if it is no value of the type, or (OverflowError) of more bits.
+    :raises ValueError: if it is no value of the type, or (OverflowError) has more bits.
     """
     match avro, value:
         case Array(), list():
@@ -100,7 +100,7 @@ def _encoded(avro: AvroType, value: Any) -> bytes:
 
 
 def _encoded_leaf(avro: AvroType, value: Any) -> bytes:
-    """Logical types do not count: bytes and decimals are declared as text."""
+    """Encode *value* without regard to logical types: defaults of bytes and decimals are declared as text."""
     match avro, value:
         case Primitive("null"), None:
             return b""
@@ -132,7 +132,7 @@ def _block(items: list[bytes]) -> bytes:
 def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
     """The writer of column *path*, whose rows have the type *kind*, as *avro*.
 
-    :raises FormatError: if the column cannot be written so; the text names the column and both types.
+    :raises FormatError: if the column cannot be written as this type; the text names the column and both types.
     """
     if isinstance(avro, Union):
         return _union_writer(avro, kind, path)
@@ -157,7 +157,7 @@ def _union_writer(avro: Union, kind: pa.DataType, path: str) -> PieceWriter:
 
 
 def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
-    """The writer of what is not null."""
+    """The writer of the values that are not null."""
     match avro:
         case Record():
             return _record_writer(avro, kind, path)

@@ -1,7 +1,7 @@
-"""Parses the JSON of an Avro schema and checks it; and makes one text of a schema and of those that it refers to, by
-declaring each type where it is used first. Called on the driver and once per task; it reads no rows.
+"""Parses the JSON of an Avro schema and checks it; and combines a schema with those that it refers to into one text, in
+which each type is declared at its first use. Called on the driver and once per task; it reads no rows.
 
-A schema comes from a registry, or from whoever wrote a record, so it is not trusted: see
+A schema comes from a registry, or is named by the producer of a record, so it is not trusted: see
 :mod:`kafka_sink.formats.schema_text`.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#schema-declaration,
@@ -38,17 +38,17 @@ from kafka_sink.formats.errors import FormatError, schema_boundary, shown
 from kafka_sink.formats.schema_text import MOST_DEPTH, SchemaText, check_size, schema_json
 from kafka_sink.formats.schema_text import without_comments as text_without_comments
 
-#: A row has at most so many values below one another and side by side: names stand for all that they declare.
+#: The maximum number of types in a schema, with every name expanded to its declaration.
 MOST_TYPES: Final = 100_000
-#: A longer fixed is larger than a record may be by default.
+#: A longer fixed exceeds the default limit of a record.
 MOST_FIXED_BYTES: Final = 1 << 20
 #: Arrow's decimals have at most 76 digits, and Spark's 38.
 MOST_PRECISION: Final = 1_000
 
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-#: The types that contain another one, and where that stands.
+#: Types that contain another type → the attribute with it.
 PART: Final = {"array": "items", "map": "values"}
-#: The logical types that are known of each type. Others are ignored, as Avro demands.
+#: Type → its supported logical types. Others are ignored, as Avro requires.
 _LOGICAL: Final[Mapping[str, Sequence[str]]] = {
     "int": ("date", "time-millis"),
     "long": words("""
@@ -62,18 +62,18 @@ _LOGICAL: Final[Mapping[str, Sequence[str]]] = {
 def parse_schema(text: str, *, is_read: bool = False) -> AvroType:
     """The type that the JSON *text* declares; a bare name of a primitive type is accepted without its quotes.
 
-    :param is_read: data are read by it and no column is written, so it may refer to itself.
-    :raises FormatError: if it is no valid schema, one that refers to itself, or one beyond the bounds; the text says
-        where.
+    :param is_read: the schema is for reading data, not for writing columns, so it may refer to itself.
+    :raises FormatError: if it is no valid schema, refers to itself although it is for writing, or exceeds the limits;
+        the text names the place.
     """
     return _Parser(is_read).type(json_of(text), "", "the schema")
 
 
 def json_of(text: str) -> Any:
-    """The JSON that *text* is; a bare name of a primitive type is accepted without its quotes, and comments are, as
-    Java's parser accepts them.
+    """The JSON in *text*; a bare name of a primitive type is accepted without its quotes, and so are comments, as in
+    Java's parser.
 
-    :raises FormatError: if it is none, or too large.
+    :raises FormatError: if it is no JSON, or too large.
     """
     check_size(text, "Avro schema")
     stripped = text.strip()
@@ -89,7 +89,7 @@ class _Parser:
     def __init__(self, is_read: bool) -> None:
         self._named: dict[str, AvroType | None] = {}
         self._is_read = is_read
-        # How many types a row has with all names written out, and of them those of each name.
+        # The number of types with all names expanded, and the number of each name's.
         self._count = 0
         self._counts: dict[str, int] = {}
         self._depth = 0
@@ -168,7 +168,7 @@ class _Parser:
             raise FormatError(f"{location} is a union without types")
         if any(isinstance(branch, Union) for branch in branches):
             raise FormatError(f"{location} is a union within a union; write its types into the outer one")
-        # Each named type may be there once, and of the others each kind.
+        # A union may contain each named type once, and each other kind once.
         kinds = Counter(getattr(branch, "name", None) or str(branch) for branch in branches)
         twice = next((kind for kind, count in kinds.items() if count > 1), None)
         if twice is not None:
@@ -176,7 +176,7 @@ class _Parser:
         return Union(branches)
 
     def _begin(self, declared: Mapping[str, Any], namespace: str, location: str) -> tuple[str, str]:
-        """Note a named type; its full name and its namespace."""
+        """Register a named type; returns its full name and its namespace."""
         name = declared.get("name")
         if not isinstance(name, str) or not all(NAME.fullmatch(part) for part in name.split(".")):
             raise FormatError(
@@ -241,9 +241,9 @@ class _Parser:
 
 
 def _decimal(declared: Mapping[str, Any], size: int | None) -> Decimal | None:
-    """The decimal that *declared* is; None if it is none, or an invalid one, which Avro takes for plain bytes.
+    """The decimal of *declared*; None if it declares none, or an invalid one, which is plain bytes in Avro.
 
-    :raises FormatError: if it has more digits than anything reads.
+    :raises FormatError: if its precision exceeds :data:`MOST_PRECISION`.
     """
     precision, scale = declared.get("precision"), declared.get("scale", 0)
     if declared.get("logicalType") != "decimal" or not isinstance(precision, int) or not isinstance(scale, int):
@@ -258,10 +258,10 @@ def _decimal(declared: Mapping[str, Any], size: int | None) -> Decimal | None:
 
 
 def names_of(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """The full names of the types that the schema *text* declares, the outermost first; and of each name that it uses
-    the full names that it may stand for.
+    """The full names of the types that the schema *text* declares, the outermost first; and for each name that it uses
+    the full names that this may resolve to.
 
-    :raises FormatError: if it is no JSON, or nested too deep.
+    :raises FormatError: if it is no JSON, or nested too deeply.
     """
     named_types = list(_named_types(json_of(text), "", 0))
     declared = [_full_name(named.type, named.namespace) for named in named_types if isinstance(named.type, Mapping)]
@@ -270,7 +270,7 @@ def names_of(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
 
 
 def without_comments(schema: SchemaText) -> SchemaText:
-    """*schema*, and what it refers to, without comments. What a registry has already stays as it is."""
+    """*schema*, and the schemas that it refers to, without comments. Registered schemas are not changed."""
     references = tuple(
         reference if reference.version else replace(reference, schema=without_comments(reference.schema))
         for reference in schema.references
@@ -279,9 +279,9 @@ def without_comments(schema: SchemaText) -> SchemaText:
 
 
 def linked(schema: SchemaText) -> str:
-    """The text of *schema* with all that it refers to.
+    """The text of *schema* with all schemas that it refers to.
 
-    :raises FormatError: if one of the texts is no JSON, or they are beyond the bounds.
+    :raises FormatError: if one of the texts is no JSON, or they exceed the limits.
     """
     others = schema.others()
     if not others:
@@ -318,7 +318,7 @@ def _named_types(declared: Any, namespace: str, depth: int) -> Iterator[_NamedTy
 
 
 class _Linker:
-    """Writes types, and those of *others* where they are used first."""
+    """Writes types, with the declarations of *others* at their first use."""
 
     def __init__(self, others: Mapping[str, str]) -> None:
         self._others: dict[str, _NamedType] = {}
@@ -330,7 +330,7 @@ class _Linker:
         self._depth = 0
 
     def written(self, declared: Any, namespace: str, *, is_own: bool) -> Any:
-        """*declared*, which stands in *namespace*; *is_own*: in the schema itself, whose words are kept."""
+        """*declared*, used within *namespace*, as it is written; *is_own*: in the schema itself, so its names stay."""
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise FormatError(f"the Avro schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
@@ -368,7 +368,7 @@ class _Linker:
             return full
         self._written.add(full)
         inside = full.rpartition(".")[0]
-        # A type without a namespace must not get that of the place where it is written now.
+        # A type without a namespace must not inherit the namespace of the place where it is written now.
         written = declared if is_own else {**declared, "name": full, "namespace": inside}
         if "fields" not in declared:
             return written

@@ -1,11 +1,11 @@
-"""Reads one datum of Avro as the text of JSON, whatever its bytes and its schema ask for.
+"""Converts one Avro datum to JSON text, with bounded memory for any bytes and any schema.
 
-For people who look at records: any thread, one datum at a time. Nothing is built of what a datum claims to be: its text
-is made piece by piece, as it is taken, so that neither a schema that contains itself nor a count of 2⁴⁰ items without
-bytes costs more than the text that somebody takes.
+For showing records: any thread, one datum at a time. No objects are created for the datum: its text is created piece by
+piece, on demand, so that neither a schema that contains itself nor a count of 2⁴⁰ items without bytes costs more than
+the text that the caller reads.
 
 Bytes are ``{"base64": "…"}``, as in the rest of the lines; decimals, dates, times and timestamps are texts, and so are
-numbers that JSON does not have. A date or time that the calendar does not have is its number.
+numbers that JSON does not have. A date or time outside of the calendar is shown as its number.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding, and #logical-types; the JSON is not Avro's
 own JSON encoding, which names the types of unions.
@@ -40,7 +40,7 @@ from kafka_sink.formats.avro.schema import (
 )
 from kafka_sink.formats.schema_text import MOST_DEPTH
 
-#: Python makes no text of more digits.
+#: Python converts no number with more digits to text.
 _MOST_DECIMAL_BYTES: Final = 1_024
 _INT64_MIN: Final = -(2**63)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
@@ -48,21 +48,21 @@ _EPOCH: Final = datetime(1970, 1, 1)
 
 
 _Leaf: TypeAlias = Callable[[Cursor], str]
-#: The pieces of a value that stands within so many others.
+#: Returns the pieces of a value at a depth.
 _Reader: TypeAlias = Callable[[Cursor, int], Iterable[str]]
 
 
 class DatumReader:
-    """Reads data of one *schema*, its JSON. :raises FormatError: if it is no valid schema, or one beyond the bounds."""
+    """Reads data by one *schema*, in JSON. :raises FormatError: if it is no valid schema, or exceeds the limits."""
 
     def __init__(self, schema: str) -> None:
         self._records: dict[str, _Reader] = {}
         self._root = self._reader(parse_schema(schema, is_read=True))
 
     def pieces(self, data: bytes) -> Iterator[str]:
-        """The JSON of the datum in *data*, in pieces that are as large as their bytes.
+        """The JSON of the datum in *data*, in pieces whose size is proportional to their bytes.
 
-        :raises CorruptRecordError: if *data* is no datum of the schema, or one that is nested too deeply.
+        :raises CorruptRecordError: if *data* is no datum of the schema, or nested too deeply.
         """
         source = Cursor(data, CorruptRecordError)
         yield from self._root(source, 0)
@@ -74,7 +74,7 @@ class DatumReader:
             case Record():
                 return self._record(avro)
             case TypeReference():
-                # Its record has a reader only when all its fields have.
+                # The reader of its record exists only after those of all its fields.
                 return lambda source, depth: self._records[avro.name](source, depth)  # noqa: PLW0108
             case Union():
                 branches = tuple(map(self._reader, avro.branches))
@@ -131,7 +131,7 @@ def _items(read: _Reader, is_map: bool, source: Cursor, depth: int) -> Iterator[
     separator = ""
     while count := _long(source):
         if count < 0:
-            # The bytes of the block follow, so that it can be skipped.
+            # The size of the block in bytes follows, which is only needed to skip it.
             _long(source)
         for _ in range(abs(count)):
             yield f"{separator}{json_text(_text(source))}: " if is_map else separator
@@ -198,7 +198,7 @@ def _timestamp(per_second: int, is_utc: bool, source: Cursor) -> str:
 
 
 def _duration(count: int, per_second: int) -> timedelta:
-    """:raises OverflowError: if it is longer than any."""
+    """:raises OverflowError: if it exceeds the range of timedelta."""
     return timedelta(microseconds=count * (1_000_000 // per_second))
 
 

@@ -1,4 +1,4 @@
-"""The types of an Avro schema as data, and where two of them meet: names, and how a type is called in a message.
+"""The types of an Avro schema as data: their names, and their texts in messages.
 
 :mod:`kafka_sink.formats.avro.parsing` creates them from JSON. They are immutable and hold no rows.
 
@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-#: What Avro allows as a name; a full name is several of them with dots between.
+#: A valid name in Avro; a full name is several of them with dots between.
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 #: The default of a field that has none; ``null`` is a default.
 NO_DEFAULT: Final = object()
 
-#: Of a union so many types are named.
+#: The maximum number of a union's types that a message names.
 _SHOWN_BRANCHES: Final = 8
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -25,7 +25,7 @@ PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doubl
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A type without parts, and its logical type if it has one that this package knows."""
+    """A type without parts, and its logical type if this package supports it."""
 
     name: str
     logical: str | None = None
@@ -128,7 +128,7 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class TypeReference:
-    """The record *name*, within itself. Only schemas that are read by have it: a row cannot contain itself."""
+    """The record *name*, within itself. Only schemas for reading contain it: a row cannot contain itself."""
 
     name: str
 

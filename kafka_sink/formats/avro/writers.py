@@ -4,10 +4,10 @@ maps, and values that may be null), a whole column at once.
 Called on the task's thread. A writer gets the rows of one place in the schema, and where they are absent, and returns
 the pieces of each row. :mod:`kafka_sink.formats.avro.matching` chooses the writer for a column and its type. A record's
 pieces are its fields' pieces. The items of arrays and maps are encoded as rows of their own; those of one row then are
-one piece, because they lie next to each other.
+one piece, because they are adjacent.
 
-Decimals are two's complement numbers, big end first, of as few bytes as possible, or of a given number; Arrow has 16
-bytes for each, little end first.
+Decimals are two's complement numbers, big-endian, of as few bytes as possible, or of a given number; Arrow has 16
+bytes for each, little-endian.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding, #complex-types-1, #decimal;
 java.math.BigInteger.toByteArray.
@@ -43,7 +43,7 @@ from kafka_sink.formats.payloads import PieceWriter, bytes_of, encode_items, ref
 _WORD_BYTES: Final = 8
 _BYTES: Final = 16
 _INT64_MAX: Final = (1 << 63) - 1
-#: Of Spark's decimals, and of Arrow's with 128 bits.
+#: The maximum precision of Spark's decimals, and of Arrow's with 128 bits.
 MOST_DIGITS: Final = 38
 
 
@@ -114,7 +114,7 @@ class ItemsWriter:
         if not len(array):
             return []
         items, counts = encode_items(array, absent, self.items.pieces)
-        # An empty array is the number 0 alone, which is its number of items too.
+        # An empty array is a single 0, which is its number of items, too.
         closing = WordField(0, (counts != 0).astype(np.uint64), 0, 1)
         return [*only_present(varint_fields(counts), absent), *column_pieces(items), closing]
 
@@ -130,7 +130,7 @@ def decimal_fields(array: pa.Array) -> list[WordField]:
 
 
 def fixed_decimal_fields(array: pa.Array, size: int) -> list[WordField]:
-    """For ``fixed``: the value in *size* bytes, which it fits into."""
+    """For ``fixed``: the value in *size* bytes, which are enough for it."""
     low, high = decimal_halves(array)
     fields = _big_endian(low, high, min(size, _BYTES), min(size, _BYTES), min(size, _BYTES))
     sign = _sign(high)
@@ -141,14 +141,14 @@ def fixed_decimal_fields(array: pa.Array, size: int) -> list[WordField]:
 
 
 def _sign(high: UInt64s) -> UInt64s:
-    """All bits of a negative value, none of another."""
+    """All bits set for a negative value, none for another."""
     return (high.view(np.int64) >> np.int64(63)).view(np.uint64) if high.flags.c_contiguous else _sign(high.copy())
 
 
 def _sizes(low: UInt64s, high: UInt64s) -> tuple[Words, int, int]:
-    """The fewest bytes of each value, and the bounds of them."""
+    """The fewest bytes that each value needs, and their minimum and maximum."""
     sign = _sign(high)
-    # Of a negative value the bits that are 0 count: the sign is the bit before the highest of them.
+    # The bits that are 0 determine the size of a negative value: the sign is the bit before the highest of them.
     low, high = low ^ sign, high ^ sign
     most_high, most_low = int(high.max(initial=0)), int(low.max(initial=0))
     if most_high == 0:
@@ -191,7 +191,7 @@ def _at_most(size: Words, limit: int, *, above: bool) -> Words:
 
 
 def _word(half: UInt64s, size: Words, least: int, most: int) -> WordField:
-    # Shifted to the top and reversed, the bytes that are asked for come first. numpy shifts by 64 bits to 0.
+    # Shifted to the top and reversed, the required bytes come first. numpy shifts by 64 bits to 0.
     shift = np.uint64(64) - (np.asarray(size, dtype=np.uint64) << np.uint64(3))
     shifted: UInt64s = half << shift
     return WordField(shifted.byteswap(), size, least, most)
@@ -219,8 +219,8 @@ class BooleanWriter:
 
 @dataclass(frozen=True, slots=True)
 class NumberWriter:
-    """int and long, and what is a number of days or of units of time: *stored* in Arrow, times *factor*, divided by
-    *divisor* and rounded down, as zig-zag varint."""
+    """int and long, and numbers of days or of units of time: *stored* in Arrow, times *factor*, divided by *divisor*
+    and rounded down, as zig-zag varint."""
 
     path: str
     stored: type[np.generic]
@@ -248,7 +248,7 @@ class NumberWriter:
 
 @dataclass(frozen=True, slots=True)
 class FloatWriter:
-    """float and double: *stored* in Arrow, written as *written*, little end first."""
+    """float and double: *stored* in Arrow, written as *written*, little-endian."""
 
     stored: type[np.generic]
     written: type[np.generic]

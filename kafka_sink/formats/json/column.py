@@ -1,10 +1,10 @@
 """A column in JSON, see :class:`~kafka_sink.formats.column_format.Format`: its encoder, and its JSON Schema in draft 7,
-as the registries' serializers have it.
+as in the registries' serializers.
 
 The encoder is created once per task and column, and called on the task's thread for each batch of rows: one text per
 row, with a constant number of numpy and Arrow passes per field, and never a loop over rows. Schemas are derived on the
-driver, before any task. Objects are closed (``additionalProperties`` is false), so that a registry takes a new column
-that may be null as compatible. A field that may be null is not required, because null fields are left out.
+driver, before any task. Objects are closed (``additionalProperties`` is false), so that a registry accepts a new
+nullable column as compatible. A nullable field is not required, because null fields are left out.
 
 Source: Spark's ``to_json`` (apache/spark ``JacksonGenerator.scala``), whose bytes these are;
 https://json-schema.org/draft-07/json-schema-validation,
@@ -39,7 +39,7 @@ from kafka_sink.formats.schema_text import SchemaText
 
 
 def writer_for(kind: pa.DataType, path: str, *, is_strict: bool, null_fields: NullFields) -> writers.TokenWriter:
-    """The writer of column *path*, whose rows have the type *kind*; *is_strict*: what is no number is refused.
+    """The writer of column *path*, whose rows have the type *kind*; *is_strict*: NaN and infinite values are refused.
 
     :raises FormatError: if the column cannot be written as JSON; the text names it.
     """
@@ -128,7 +128,7 @@ def derive_schema(kind: pa.DataType, column: str) -> str:
 
     :raises FormatError: if a type has no counterpart in JSON; the text names the column.
     """
-    # Refuses what cannot be written.
+    # Raises for a type that cannot be written.
     writer_for(kind, column, is_strict=True, null_fields=NullFields())
     derived = _derive(kind)
     title = {"title": TOP_LEVEL} if pa.types.is_struct(kind) else {}
@@ -148,7 +148,7 @@ def _derive(kind: pa.DataType) -> dict[str, Any]:
         return {"type": "array", "items": _of_item(kind.value_field)}
     if pa.types.is_map(kind):
         return {"type": "object", "additionalProperties": _of_item(kind.item_field)}
-    # A timestamp without a zone is a text without a format: RFC 3339 demands an offset.
+    # A timestamp without a zone is a text without a format: RFC 3339 requires an offset.
     return next((dict(declared) for fits, declared in _LEAVES if fits(kind)), {"type": "string"})
 
 
@@ -170,11 +170,11 @@ class JsonEncoder:
         defaulted: frozenset[str] = frozenset(),
     ) -> None:
         """*kind* is the type of the rows, and *column* their name for messages. With a *schema*, a parsed JSON Schema,
-        rows that it does not take are refused, NaN and infinite numbers among them, which are texts without one.
+        rows that it does not accept are refused, including NaN and infinite numbers, which are texts without a schema.
         *settings* and *defaulted* as in :class:`ColumnFormat`; with a schema, a null field that they keep is written
-        where it takes null.
+        if the schema accepts null.
 
-        :raises FormatError: if the column has a type without a counterpart, or one that *schema* does not take; the
+        :raises FormatError: if the column has a type without a counterpart, or one that *schema* does not accept; the
             text names it.
         """
         kept = defaulted if settings.keeps_null_of_defaults else frozenset()
@@ -193,7 +193,7 @@ class JsonEncoder:
 
 
 class JsonFormat(Format):
-    """Schemas are JSON Schemas; the schema is empty where nobody is told of one."""
+    """Schemas are JSON Schemas; the schema is empty if neither a registry nor a reader gets one."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
         schema = parse_schema(SchemaText(form.schema)) if form.schema else None

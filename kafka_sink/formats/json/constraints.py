@@ -1,5 +1,5 @@
 """The keywords of a JSON Schema about numbers, texts and lists, as checks of rows: each with a constant number of numpy
-and Arrow passes. Numbers are compared as readers parse them, and patterns are searched by RE2.
+and Arrow passes. Numbers are compared as readers parse them, and patterns are matched by RE2.
 
 Source: https://json-schema.org/draft/2020-12/json-schema-validation; the package jsonschema, by which confluent-kafka's
 serializer validates; https://github.com/google/re2/wiki/Syntax, https://docs.python.org/3/library/re.html.
@@ -26,7 +26,7 @@ from kafka_sink.formats.fields import Absent, is_bytes, is_list, is_text, nulls_
 from kafka_sink.formats.json.parsing import shown_json
 from kafka_sink.formats.payloads import Check, refuse_rows
 
-#: Where the values of an array are wrong; of null ones anything.
+#: Returns the mask of the wrong values of an array; arbitrary for null rows.
 Wrong: TypeAlias = Callable[[pa.Array], Bools]
 
 _SHOWN: Final = 100
@@ -44,10 +44,10 @@ def refusing(wrong: Wrong, path: str, problem: str) -> Check:
 
 
 def constraints(schema: Mapping[str, Any], keywords: frozenset[str], kind: pa.DataType, path: str) -> list[Check]:
-    """The checks of those *keywords* in *schema* that are about the values of column *path*, of the type *kind*; those
-    about other types say nothing about it.
+    """The checks of the *keywords* in *schema* that apply to the values of column *path*, of the type *kind*; keywords
+    for other types do not apply to it.
 
-    :raises FormatError: if rows cannot be checked against one; the text names it and the column.
+    :raises FormatError: if rows cannot be checked against a keyword; the text names it and the column.
     """
     checks = []
     for name, make in (_OF_ALL | _OF_TYPES.get(json_type(kind), {})).items():
@@ -66,7 +66,7 @@ def constraints(schema: Mapping[str, Any], keywords: frozenset[str], kind: pa.Da
 
 
 def json_type(kind: pa.DataType) -> str:
-    """The type, as JSON Schema names it, of what columns of the type *kind* are written as."""
+    """JSON Schema's name of the type as which columns of the type *kind* are written."""
     is_of = pa.types
     if is_of.is_struct(kind) or is_of.is_map(kind):
         return "object"
@@ -84,7 +84,7 @@ def _none(array: pa.Array) -> Bools:
 
 
 def all_rows(array: pa.Array) -> Bools:
-    """All rows, where no value is right."""
+    """The mask of all rows, for a check that no value passes."""
     return np.ones(len(array), np.bool_)
 
 
@@ -101,13 +101,13 @@ def _as_read(array: pa.Array) -> Any:
     """The values as readers parse them, as float64[rows]."""
     if pa.types.is_float64(array.type):
         return numbers(array, np.float64)
-    # A float is written with as few digits as it needs, which a reader takes for the nearest double.
+    # A float is written with as few digits as it needs, which a reader parses as the nearest double.
     texts = array.cast(pa.string()).cast(pa.float64())
     return pc.fill_null(texts, 0.0).to_numpy(zero_copy_only=False)
 
 
 def whole(array: pa.Array) -> Bools:
-    """Where numbers are not whole ones."""
+    """The mask of the numbers that are not whole."""
     values = _as_read(array)
     wrong: Bools = np.trunc(values) != values
     return wrong
@@ -122,7 +122,7 @@ def _bound(bound: Any, kind: pa.DataType, *, is_lower: bool, is_strict: bool) ->
             (False, False): np.greater,
         }[is_lower, is_strict]
         return lambda array: compare(_as_read(array), _nearest(bound))
-    # The first whole number that is wrong.
+    # The first whole number beyond the bound.
     if is_lower:
         limit = math.floor(bound) if is_strict else math.ceil(bound) - 1
     else:
@@ -145,7 +145,7 @@ def _nearest(bound: Any) -> float:
 
 def _limit(bound: Any, kind: pa.DataType, schema: Mapping[str, Any], *, is_lower: bool, is_strict: bool) -> Wrong:
     if isinstance(bound, bool):
-        # A word about the other keyword in draft 4.
+        # In draft 4 this keyword is a boolean that modifies minimum or maximum.
         return _none
     strict_here = schema.get("exclusiveMinimum" if is_lower else "exclusiveMaximum") is True
     return _bound(bound, kind, is_lower=is_lower, is_strict=is_strict or strict_here)
@@ -192,7 +192,7 @@ def _among(values: list[Any], kind: pa.DataType, schema: Mapping[str, Any]) -> W
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         doubles = np.array([_nearest(number) for number in listed], np.float64)
         return lambda array: ~np.isin(_as_read(array), doubles)
-    # A column of another type has none of these.
+    # Values of another JSON type never occur in the column.
     python_type = {"object": dict, "array": list}.get(json_type(kind), str)
     return None if any(isinstance(value, python_type) for value in values) else all_rows
 
@@ -228,7 +228,7 @@ def pattern_matches(pattern: str, text: str) -> bool:
 
 #: The parts of a pattern: an escape, the begin of a class, a group's first characters, or one character.
 _PART: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)|\(\?:|\(\?|\[\^?\]?|\{,|.", re.DOTALL)
-#: Python's classes for texts of any language; within brackets they stand without their own.
+#: Python's Unicode classes in RE2's syntax; outside of a class brackets are added.
 _CLASSES: Final[Mapping[str, str]] = {
     r"\d": r"\p{Nd}",
     r"\w": r"\p{L}\p{N}_",
@@ -237,9 +237,9 @@ _CLASSES: Final[Mapping[str, str]] = {
 
 
 def searched_by_re2(pattern: str) -> str:
-    """*pattern*, a regular expression as Python's ``re`` reads it, in the words of RE2.
+    """Translate *pattern*, a regular expression of Python's ``re``, to RE2.
 
-    :raises FormatError: if RE2 has no words for it: backward references, and looking ahead or behind.
+    :raises FormatError: if RE2 does not support it: backreferences, lookahead and lookbehind.
     """
     parts, in_class = [], False
     for part in _PART.findall(pattern):
@@ -266,7 +266,7 @@ def searched_by_re2(pattern: str) -> str:
         elif part in ("(?", "{,"):
             raise _unknown(pattern, part)
         else:
-            # Python's $ stands before a line feed at the end, too.
+            # Python's $ also matches before a line feed at the end.
             parts.append(r"(?:\n?\z)" if part == "$" else part)
     translated = "".join(parts)
     try:
@@ -298,7 +298,7 @@ def counts_of(array: pa.Array) -> Int64s:
 
 
 def counts_where(fits: Bools, array: pa.Array) -> Int64s:
-    """How many items of each list *fit*, which is about all items from the first list's to the last one's."""
+    """The number of items of each list that fit; *fits* has a value for every item from the first list to the last."""
     offsets = array.offsets.to_numpy().astype(np.int64) - int(array.offsets[0].as_py())
     before: Int64s = np.concatenate(([0], np.cumsum(fits)))
     counts: Int64s = before[offsets[1:]] - before[offsets[:-1]]
@@ -306,7 +306,7 @@ def counts_where(fits: Bools, array: pa.Array) -> Int64s:
 
 
 def items_of(array: pa.Array) -> pa.Array:
-    """All items of lists, from the first list's to the last one's."""
+    """All items of lists, from the first list to the last."""
     begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
     return array.values.slice(begin, end - begin)
 
@@ -327,7 +327,7 @@ def _with_repetitions(array: pa.Array) -> Bools:
 
 
 def _codes(array: pa.Array) -> Int64s:
-    """A number for each value: the same for those that JSON has the same text for; -1 for null."""
+    """A number for each value: equal for values with the same text in JSON; -1 for null."""
     if pa.types.is_struct(array.type):
         codes: Int64s = np.zeros(len(array), np.int64)
         for index in range(array.type.num_fields):
@@ -336,7 +336,7 @@ def _codes(array: pa.Array) -> Int64s:
         nulls = nulls_of(array)
         return codes if nulls is None else np.where(nulls, -1, codes)
     if pa.types.is_timestamp(array.type):
-        # Texts have milliseconds.
+        # The texts of timestamps have milliseconds.
         array = pc.floor_temporal(array, unit="millisecond")
     elif pa.types.is_floating(array.type):
         # The two zeros are equal.
@@ -365,7 +365,7 @@ _OF_LISTS: Final[dict[str, _Make]] = {
         _none if not is_unique else _with_repetitions if _is_comparable(kind.value_type) else None
     ),
 }
-#: By the type that a column is written as.
+#: JSON type of a column → the keywords for it.
 _OF_TYPES: Final[Mapping[str, dict[str, _Make]]] = {
     **dict.fromkeys(("integer", "number"), _OF_NUMBERS),
     **dict.fromkeys(("string", "null"), _OF_TEXTS),

@@ -1,9 +1,8 @@
-"""The match of a JSON Schema and a column: whether its type fits, before any row; and which rows do not, by columns.
+"""The match of a JSON Schema and a column: checks its type before any row is written, and the rows by columns.
 
-The types are Spark's business, so a type that no row of which fits is refused on the driver. Whether a value is null,
-within the bounds, or of the right alternative is a question of rows, as in Avro and Protobuf: Spark reads every column
-as one that may be null. Rows are judged as the payloads that they become: a null field that is left out is there for no
-keyword but those that ask which fields are there.
+A type of which no row can fit is refused on the driver. Null values, bounds and alternatives are checked in the rows, as
+for Avro and Protobuf, because Spark reads every column as nullable. Rows are validated as their payloads: a null field
+that is left out is absent for all keywords, and only those about the presence of fields apply to it.
 
 Source: https://json-schema.org/draft-07/json-schema-validation.
 """
@@ -41,7 +40,7 @@ from kafka_sink.formats.json.parsing import OF_ALTERNATIVES, UNCHECKED, UNCHECKE
 from kafka_sink.formats.payloads import Check, check_of_contents, check_of_field, check_of_present, refuse_nulls
 
 _NO_NULL: Final = "which the JSON Schema does not take; fill it (coalesce), or let the schema take null"
-#: A schema's parts are compared with all columns that they may be about.
+#: The maximum number of comparisons of a schema's parts with the columns to which they may apply.
 _MOST_COMPARED: Final = 100_000
 _SHOWN: Final = 100
 
@@ -51,7 +50,7 @@ class _MisfitError(Exception):
 
 
 def takes_null(schema: Any) -> bool:
-    """Whether *schema* takes null."""
+    """Whether *schema* accepts null."""
     if not isinstance(schema, dict):
         return bool(schema)
     if (
@@ -72,12 +71,12 @@ def takes_null(schema: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NullFields:
-    """Which null fields are written as null instead of left out, at the place *path* of a column: those that *schemas*,
-    all that are about this place, require and take null for; and, if they are *kept* or *defaulted* names their path,
-    others that they take it for.
+    """The null fields that are written as null instead of left out, at the place *path* of a column: fields that
+    *schemas*, all schemas of this place, require and accept null for; and, if they are *kept* or *defaulted* contains
+    their path, other fields for which null is accepted.
 
-    What only an alternative requires, and says nothing more about, is left out: alternatives such as
-    ``[{"required": ["a"]}, {"required": ["b"]}]`` ask which fields are there.
+    A field that only an alternative requires, without a schema for it, is left out: alternatives such as
+    ``[{"required": ["a"]}, {"required": ["b"]}]`` are about the presence of fields.
     """
 
     schemas: Sequence[Any] = ()
@@ -95,13 +94,13 @@ class NullFields:
         return (self.kept or f"{self.path}.{name}" in self.defaulted) and (takes or not of_field)
 
     def property(self, name: str) -> NullFields:
-        """Those within the field *name*."""
+        """The null fields within the field *name*."""
         parts = [*self._objects(), *self._alternatives()]
         of_field = [part.get("properties", {}).get(name, part.get("additionalProperties")) for part in parts]
         return replace(self, schemas=[schema for schema in of_field if schema is not None], path=f"{self.path}.{name}")
 
     def within(self, keyword: str) -> NullFields:
-        """Those within the values of a map (``additionalProperties``) or the ``items`` of a list."""
+        """The null fields within the values of a map (``additionalProperties``) or the ``items`` of a list."""
         parts = [*self._objects(), *self._alternatives()]
         path = f"{self.path}{'[]' if keyword == 'items' else '{}'}"
         return replace(self, schemas=[part[keyword] for part in parts if keyword in part], path=path)
@@ -115,7 +114,7 @@ class NullFields:
 
 
 def _with_parts(schemas: list[dict[str, Any]], *keywords: str) -> list[dict[str, Any]]:
-    """*schemas*, and what they have under *keywords*, at any depth."""
+    """*schemas*, and the schemas that they contain under *keywords*, at any depth."""
     parts = list(schemas)
     for part in parts:
         for name in keywords:
@@ -129,8 +128,8 @@ def _with_parts(schemas: list[dict[str, Any]], *keywords: str) -> list[dict[str,
 class Matching:
     """Compares one schema with a column, whose null fields *nulls* writes as null.
 
-    Within alternatives, conditions and negations a type that does not fit is no error about the column: it says which
-    rows fit, and so every keyword must.
+    Within alternatives, conditions and negations a mismatch of the type is no error of the column: it decides which
+    rows fit, as every keyword there does.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -192,7 +191,8 @@ class Matching:
         )
 
     def _inner(self, schema: Any, kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
-        """The checks of a part of the column, which may be missing, so that no misfit of it is one of the column."""
+        """The checks of a part of the column. Within an alternative a mismatch of its type refuses the rows that have
+        this part, because other rows may fit."""
         try:
             return [] if pa.types.is_null(kind) else self._checks(schema, kind, path, nulls)
         except _MisfitError as error:
@@ -201,7 +201,7 @@ class Matching:
             return [refusing(all_rows, path, str(error))]
 
     def _verdict(self, schema: Any, kind: pa.DataType, path: str, nulls: NullFields) -> list[Check] | _MisfitError:
-        """The checks of the rows that fit *schema*, or why none does."""
+        """The checks of the rows by *schema*, or the error if no row fits."""
         before, self._is_inside = self._is_inside, True
         try:
             return self._checks(schema, kind, path, nulls)
@@ -233,7 +233,7 @@ class Matching:
         return checks
 
     def _parts_of(self, schema: dict[str, Any], name: str, path: str) -> list[Any]:
-        """What *schema* says about the property *name*."""
+        """The parts of *schema* that apply to the property *name*."""
         properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         parts = [properties[name]] if name in properties else []
         parts += [part for pattern, part in patterns.items() if pattern_matches(pattern, name)]
@@ -250,7 +250,7 @@ class Matching:
     def _of_present_fields(
         self, schema: dict[str, Any], kind: pa.DataType, path: str, nulls: NullFields
     ) -> list[Check]:
-        """The checks that ask which fields are there."""
+        """The checks of the presence of fields."""
         names = [field.name for field in kind]
 
         def there(array: pa.Array, name: str) -> Bools:
@@ -404,7 +404,7 @@ def _if_else(
     otherwise: list[Check] | _MisfitError,
     path: str,
 ) -> Check:
-    """The checks *then* of the rows *where* something holds, and *otherwise* of the others."""
+    """The checks *then* of the rows in the mask of *where*, and *otherwise* of the others."""
     of_then, of_others = (
         verdict if isinstance(verdict, list) else [refusing(all_rows, path, str(verdict))]
         for verdict in (then, otherwise)
@@ -423,7 +423,7 @@ def _if_else(
 
 
 def wrong_rows(checks: Sequence[Check], array: pa.Array, absent: Absent) -> Bools:
-    """The rows that one of *checks* refuses: an error is about those of one problem."""
+    """The mask of all rows that any of *checks* refuses: each error covers the rows of one problem only."""
     wrong = np.zeros(len(array), np.bool_)
     for check in checks:
         while True:

@@ -28,8 +28,8 @@ from kafka_sink.formats.json.writers import Token, in_quotes
 from kafka_sink.formats.payloads import Check, refuse_moments
 
 _FIXED: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
-#: The short names of Java, which Spark takes and Python's database does not have (``java.time.ZoneId.SHORT_IDS`` of
-#: Java 17; EST, MST and HST are there as fixed offsets).
+#: The short names of Java, which Spark accepts and Python's database lacks (``java.time.ZoneId.SHORT_IDS`` of Java 17;
+#: EST, MST and HST are in it as fixed offsets).
 _SHORT_NAMES: Final = dict(
     pair.split("=")
     for pair in words("""
@@ -45,7 +45,7 @@ _DAY_S: Final = 86_400
 #: The calendar and the rules of zones repeat themselves after 400 years.
 _CYCLE_S: Final = 146_097 * _DAY_S
 _FIRST_YEAR: Final = 1800
-#: From here on only rules apply that are known today.
+#: From this year on only the current rules of a zone apply.
 _LAST_KNOWN_YEAR: Final = 2037
 _YEARS_AT_ONCE: Final = 25
 
@@ -61,7 +61,7 @@ class Periods:
 
 
 def known_zone(name: str, column: str) -> tzinfo:
-    """The zone that Spark calls *name*. :raises FormatError: if it is none; the text names the column."""
+    """The zone with Spark's name *name*. :raises FormatError: if it is unknown; the text names the column."""
     if name in ("Z", "UTC"):
         return UTC
     zone = _SHORT_NAMES.get(name, name)
@@ -97,7 +97,7 @@ def periods_at(zone: tzinfo, seconds: Int64s) -> tuple[Periods, Int64s]:
 
 @lru_cache(maxsize=64)
 def _periods(zone: tzinfo, first_year: int, end_year: int) -> Periods:
-    """Those from the begin of one year to that of another."""
+    """The periods from the begin of one year to that of another."""
     if isinstance(zone, timezone):
         starts = [_second_of(first_year)]
     else:
@@ -118,7 +118,7 @@ def _periods(zone: tzinfo, first_year: int, end_year: int) -> Periods:
 
 
 def _change(zone: tzinfo, before: int, after: int) -> int:
-    """The first second with the offset that *after* has."""
+    """The first second with the offset at *after*."""
     old = _offset(zone, before)
     while after - before > 1:
         middle = (before + after) // 2
@@ -135,7 +135,7 @@ def _offset(zone: tzinfo, second: int) -> int:
 
 
 def _text(offset: int) -> bytes:
-    """Seconds are shown if there are some, and a zero alone as ``Z``."""
+    """The text of an offset: with seconds if there are any; ``Z`` for 0."""
     if offset == 0:
         return b"Z"
     minutes, seconds = divmod(abs(offset), 60)
@@ -151,7 +151,7 @@ _LAST_SHORT_YEAR: Final = 9999
 #: Days since 1970: of the years 1 and 9999, and 1582-10-04 and 1582-10-15, which follow each other in Java's calendar.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _LAST_JULIAN, _FIRST_GREGORIAN = -141_438, -141_427
-#: Zones whose rules from 2037 on ``java.util.TimeZone`` does not have.
+#: Zones whose rules from 2037 on ``java.util.TimeZone`` lacks.
 _OTHER_RULES: Final = frozenset({"Africa/Casablanca", "Africa/El_Aaiun", "Africa/Windhoek", "Asia/Gaza", "Asia/Hebron"})
 
 
@@ -215,9 +215,9 @@ class TimestampWriter:
 
 
 def check_of_legacy_texts(kind: pa.DataType, path: str) -> Check | None:
-    """Refuses the dates and moments of a column that Spark writes otherwise with ``timeParserPolicy=LEGACY``: by the
-    Julian calendar, with years of five digits and no sign, and with the offsets of ``java.util.TimeZone``, which has
-    none before 1900 and none with seconds.
+    """Refuses the dates and timestamps of a column that Spark writes differently with ``timeParserPolicy=LEGACY``: by
+    the Julian calendar, with years of five digits and no sign, and with the offsets of ``java.util.TimeZone``, which
+    has none before 1900 and none with seconds.
 
     :raises FormatError: if Python does not know the zone.
     """
@@ -244,8 +244,8 @@ def check_of_legacy_texts(kind: pa.DataType, path: str) -> Check | None:
 
 
 def _refuse_legacy(days: Int64s, others: Bools | bool, absent: Absent, array: pa.Array, path: str) -> None:
-    """Refuse those whose *days* since 1970 are not of the years 1 to 9999, or of those that Java's calendar leaves out;
-    and *others*."""
+    """Refuse rows whose *days* since 1970 are not in the years 1 to 9999, or are days that Java's calendar skips; and
+    *others*."""
     wrong = (days < _FIRST_DAY) | (days > _LAST_DAY) | (days > _LAST_JULIAN) & (days < _FIRST_GREGORIAN) | others
     problem = (
         "for which spark.sql.legacy.timeParserPolicy=LEGACY has another text; set it to CORRECTED, or write the "
@@ -312,7 +312,7 @@ def _year_field(years: Int64s) -> WordField:
 
 @cache
 def _digit_words(count: int, digits: int) -> UInt64s:
-    """The numbers below *count* as texts of so many *digits*, each as a little-endian word."""
+    """The numbers below *count* as texts with *digits* digits, each as a little-endian word."""
     numbers_below = np.arange(count, dtype=np.uint64)
     words = np.zeros(count, np.uint64)
     for position in range(digits):

@@ -1,5 +1,5 @@
-"""JSON Schemas as columns and registries have them: read, with the values that keywords may have, within bounds, and
-with what each reference (``$ref``) refers to, in themselves or in other schemas, in its place.
+"""Reads the JSON Schemas of columns and registries, within limits: checks the values of keywords, and replaces each
+reference (``$ref``) by the schema that it refers to, in the same or in another text.
 
 Source: https://json-schema.org/draft-07/json-schema-validation,
 https://json-schema.org/draft-07/json-schema-core#rfc.section.8.3.
@@ -20,7 +20,7 @@ from kafka_sink.formats.schema_text import MOST_DEPTH, SchemaText, schema_json
 
 OF_ALTERNATIVES: Final = ("oneOf", "anyOf")
 
-#: Keywords that say which columns and rows fit in draft 4, and what each later draft added and took away. All others,
+#: Keywords that validate columns and rows in draft 4, with the additions and removals of each later draft. All others,
 #: known or not, are annotations.
 _DRAFT_4: Final = frozenset(
     words("""
@@ -41,8 +41,8 @@ _DRAFTS: Final[Mapping[str, frozenset[str]]] = {
     "2019-09": _DRAFT_2019,
     "2020-12": _DRAFT_2020,
 }
-#: Those that rows are not checked against, in any place and about one type; references are left where a schema is
-#: within itself.
+#: Keywords that rows are not checked against, of all types and of one type; references only remain in schemas that
+#: contain themselves.
 UNCHECKED: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 UNCHECKED_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "array": ("prefixItems", "unevaluatedItems"),
@@ -53,10 +53,10 @@ CONSTRAINTS: Final = frozenset().union(*_DRAFTS.values(), ("disallow", "extends"
 
 
 def keywords_of(schema: Any) -> frozenset[str]:
-    """The keywords that refuse values in the draft of *schema*; in 2020-12, as for the package jsonschema, where none
-    is named.
+    """The keywords that may refuse values in the draft of *schema*; by default in 2020-12, as in the package
+    jsonschema.
 
-    :raises FormatError: if it is of an unknown draft.
+    :raises FormatError: if the draft is unknown.
     """
     named = schema.get("$schema") if isinstance(schema, dict) else None
     if not isinstance(named, str):
@@ -69,9 +69,9 @@ def keywords_of(schema: Any) -> frozenset[str]:
 
 @schema_boundary("JSON Schema")
 def parse_schema(schema: SchemaText) -> Any:
-    """The JSON Schema that *schema* is: an object, or a boolean, with what it refers to in the places of its ``$ref``.
+    """The JSON Schema in *schema*: an object, or a boolean, with each ``$ref`` replaced by the schema that it refers to.
 
-    :raises FormatError: if it is none, or one beyond the bounds; the text says why.
+    :raises FormatError: if it is no JSON Schema, or exceeds the limits; the text gives the reason.
     """
     parsed = resolved(schema)
     if not isinstance(parsed, dict | bool):
@@ -81,9 +81,9 @@ def parse_schema(schema: SchemaText) -> Any:
 
 
 def _check_shape(schema: Any) -> None:
-    """Check that keywords have the values that they may have.
+    """Check that keywords have valid values.
 
-    :raises FormatError: if one has not; the text names it.
+    :raises FormatError: if the value of a keyword is invalid; the text names the keyword.
     """
     waiting = [(schema, 0)]
     while waiting:
@@ -107,7 +107,7 @@ def _check_shape(schema: Any) -> None:
             *({"required": held} if isinstance(held, list) else held for held in part.get("dependencies", {}).values()),
             *(schema for name in (*OF_ALTERNATIVES, "allOf") for schema in part.get(name, ())),
             *(part[name] for name in _OF_ONE_SCHEMA if name in part),
-            # Drafts before 2020-12 may have a list of schemas as items, one for each position; they are not compared.
+            # Before 2020-12 items may be a list of schemas, one for each position, which are not compared.
             *(items for items in (part.get("items", True),) if not isinstance(items, list)),
         ]
         waiting += [(inner, depth + 1) for inner in parts]
@@ -131,7 +131,7 @@ def _is_number(value: Any) -> bool:
 
 _OF_ONE_SCHEMA: Final = ("additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
-#: Of keywords what they may be.
+#: Keyword → the description of its valid values, and the check of a value.
 _EXPECTED: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "type": (f"one of {', '.join(_TYPES)}, or a list of them", lambda value: _is_types(value) or _is_types([value])),
     "required": ("a list of texts", _is_texts),
@@ -154,27 +154,27 @@ _EXPECTED: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 
 
 def shown_json(value: Any, most: int = 60) -> str:
-    """*value* as JSON, as an error shows it, in at most so many characters."""
+    """*value* as JSON, as an error shows it, in at most *most* characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 REF: Final = "$ref"
-#: A schema has at most so many parts, with all that it refers to written out.
+#: The maximum number of parts of a schema, with all references expanded.
 _MOST_PARTS: Final = 100_000
-#: What holds schemas by names that are no keywords; what holds schemas for a ``$ref`` only; and what holds no schema.
+#: Keywords whose values contain schemas by names; keywords whose schemas are used by a ``$ref`` only.
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
 _FOR_REFERENCES: Final = frozenset({"definitions", "$defs"})
-#: In these drafts nothing beside a ``$ref`` counts; these words never do.
+#: In these drafts all other keywords beside a ``$ref`` are ignored; these keywords are always ignored.
 _DRAFTS_OF_LONE_REFERENCES: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
 _ANNOTATIONS: Final = frozenset({*_FOR_REFERENCES, "title", "description", "default", "examples", "$comment", "$id"})
 _DATA: Final = frozenset({"default", "examples", "enum", "const"})
 
 
 def json_of(text: str) -> Any:
-    """The JSON that the schema *text* is.
+    """The JSON of the schema *text*.
 
-    :raises FormatError: if it is none, or beyond the bounds; the text says why.
+    :raises FormatError: if it is no JSON, or exceeds the limits; the text gives the reason.
     """
     return schema_json(text, "JSON Schema")
 
@@ -185,7 +185,7 @@ def id_of(text: str) -> str:
 
 
 def meanings_of(text: str) -> tuple[tuple[str, ...], ...]:
-    """The other schemas that *text* refers to: of each the whole address, and the words of the ``$ref``, without the
+    """The other schemas that *text* refers to: the absolute address of each, and the value of the ``$ref``, without the
     fragment.
 
     :raises FormatError: if it is no JSON.
@@ -207,8 +207,8 @@ def _refs(part: Any, depth: int) -> Iterator[str]:
 
 
 def resolved(schema: SchemaText) -> Any:
-    """The JSON of *schema*, with what each ``$ref`` refers to in its place. One that is not there, and one within what
-    it refers to, stays.
+    """The JSON of *schema*, with each ``$ref`` replaced by the schema that it refers to. A ``$ref`` whose schema is
+    missing, or contains the ``$ref`` itself, is not replaced.
 
     :raises FormatError: if a text is no JSON, or if there are too many parts.
     """
@@ -268,7 +268,7 @@ class _Resolver:
         return self.written(value, within, inside)
 
     def _target(self, address: str, within: Any) -> Any:
-        """The schema at *address*, as the schema *within* calls it."""
+        """The schema at *address*, relative to the schema *within*."""
         if not address or urljoin(_id(within), address) == _id(within):
             return within
         return self._others.get(address, self._others.get(urljoin(_id(within), address)))
@@ -280,7 +280,7 @@ def _id(schema: Any) -> str:
 
 
 def _at(schema: Any, pointer: str) -> Any:
-    """The part of *schema* that the *pointer* (RFC 6901) leads to; None if there is none."""
+    """The part of *schema* at *pointer* (RFC 6901); None if there is none."""
     if pointer and (not pointer.startswith("/") or pointer.count("/") > 4 * MOST_DEPTH):
         return None
     for step in pointer.split("/")[1:]:

@@ -1,10 +1,10 @@
 """Writers of values without parts (numbers, texts and bytes) and with parts (structs, arrays and maps), a whole column
 at once. Called on the task's thread.
 
-A writer returns pieces with data, and texts that are the same in all rows; texts of neighbouring places are joined
-before they become pieces, because each piece costs something per row. Floating-point numbers have the texts of Java
-(``Double.toString`` since version 19): the fewest digits that stand for the number, from 0.001 to 10,000,000 written
-out (``100.0``), and otherwise with an exponent (``1.5E-7``).
+A writer returns pieces with data, and texts that are the same in all rows; adjacent texts are joined before they become
+pieces, because each piece has a cost per row. Floating-point numbers have the texts of Java (``Double.toString`` since
+version 19): the fewest digits that identify the number, from 0.001 to 10,000,000 without an exponent (``100.0``), and
+otherwise with one (``1.5E-7``).
 
 As in Spark's ``to_json`` a null field is left out, and a null in an array or a map is ``null``.
 
@@ -53,7 +53,7 @@ class TokenWriter(Protocol):
 
 
 def pieces_of(tokens: Sequence[Token], rows: int) -> list[Piece]:
-    """The pieces that *tokens* are, for *rows* rows."""
+    """The pieces of *tokens*, for *rows* rows."""
     pieces: list[Piece] = []
     text, absent = b"", None
     for token in tokens:
@@ -84,7 +84,7 @@ _NOT_FINITE: Final = ('"NaN"', '"Infinity"', '"-Infinity"')
 
 _LEAST_PLAIN: Final = 1e-3
 _LEAST_WITH_EXPONENT: Final = 1e7
-#: Arrow's texts: with an exponent, below 1, and of whole numbers with many digits.
+#: The forms of Arrow's texts: with an exponent, below 1, and numbers with many digits before the point.
 _SCIENTIFIC: Final = r"^(?P<first>-?\d)(?:\.(?P<rest>\d+))?e\+?(?P<exponent>-?\d+)$"
 _SMALL: Final = r"^(?P<sign>-?)0\.(?P<zeros>0+)(?P<first>[1-9])(?P<rest>\d*)$"
 _LARGE: Final = r"^(?P<first>-?[1-9])(?P<whole>\d+)(?:\.(?P<rest>\d+))?$"
@@ -93,10 +93,10 @@ _LARGE: Final = r"^(?P<first>-?[1-9])(?P<whole>\d+)(?:\.(?P<rest>\d+))?$"
 # A signalling NaN is treated as every other NaN.
 @np.errstate(invalid="ignore")
 def float_texts(array: pa.Array) -> tuple[pa.Array, Bools, Bools | None]:
-    """The texts of *array*, without the ``.0`` of whole numbers; where this is to follow; and where the row has a
-    number, None if all do.
+    """The texts of *array*, without the ``.0`` of whole numbers; the mask of the rows where this follows; and the mask
+    of the rows with a finite number, None if all have one.
 
-    A null row has any text.
+    The text of a null row is arbitrary.
     """
     double = pa.types.is_float64(array.type)
     values = numbers(array, np.float64 if double else np.float32)
@@ -144,14 +144,14 @@ def _with_exponent(texts: pa.Array, values: NDArray[Any]) -> pa.Array:
     digits = pc.utf8_rtrim(rest, "0")
     fraction = pc.if_else(pc.equal(digits, ""), "0", digits)
     formatted = pc.binary_join_element_wise(first, ".", fraction, "E", exponent, "")
-    # Below this, numbers are so far apart that one digit may stand for one; Java then shows two.
+    # Below this, the distance of numbers is so large that one digit may identify one; Java then shows two.
     few_digits = float(np.finfo(values.dtype).smallest_subnormal) * 200
     tiny = np.flatnonzero((np.abs(values) < few_digits) & pc.equal(digits, "").to_numpy(zero_copy_only=False))
     return _replaced(formatted, tiny, _two_digits(values[tiny])) if len(tiny) else formatted
 
 
 def _two_digits(values: NDArray[Any]) -> pa.Array:
-    """There are few numbers of this size."""
+    """The texts with two digits; few numbers are this small, so each is formatted once."""
     distinct, where = np.unique(values, return_inverse=True)
     shown = [f"{value:.1e}".replace("e", "E").replace("E-0", "E-") for value in distinct.astype(np.float64).tolist()]
     return pa.array(shown, pa.string()).take(pa.array(where))
@@ -167,8 +167,8 @@ _FALSE: Final = np.uint64(int.from_bytes(b"false", "little"))
 
 @dataclass(frozen=True, slots=True)
 class StructWriter:
-    """An object with the fields that are not null, and null for those that *keeps_null*; *names* are theirs, as JSON
-    has them, with quotes."""
+    """An object with the fields that are not null, and null for those in *keeps_null*; *names* are their names as JSON,
+    with quotes."""
 
     names: tuple[bytes, ...]
     fields: tuple[TokenWriter, ...]
@@ -176,7 +176,7 @@ class StructWriter:
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
         tokens: list[Token] = [Literal(b"{", absent)]
-        # Where a field was written before this one: in no row, in all rows, or in those of a mask.
+        # The rows in which a field was written before this one: none, all, or those of a mask.
         before: bool | Bools = False
         for index, (name, writer, is_kept) in enumerate(zip(self.names, self.fields, self.keeps_null, strict=True)):
             column = array.field(index)
@@ -256,13 +256,13 @@ def escaped(array: pa.Array, absent: Absent, path: str) -> BinaryColumn:
         return column
     binary = array.view(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
     for code in codes:
-        # The backslash comes first, since all others bring one.
+        # The backslash comes first, because the other replacements insert one.
         binary = pc.replace_substring(binary, pattern=bytes([code]), replacement=escape(code))
     return BinaryColumn.from_arrow(binary)
 
 
 def escape(code: int) -> bytes:
-    """How the character of this *code* is written."""
+    """The escape of the character with this *code*."""
     return _SHORT.get(code) or b"\\u%04X" % code
 
 
@@ -275,7 +275,7 @@ def _used(column: BinaryColumn) -> Bytes:
 
 @dataclass(frozen=True, slots=True)
 class NothingWriter:
-    """The type of columns that only have nulls, which are left out, or are ``null`` where they cannot be."""
+    """The type of columns that only have nulls: they are left out, or ``null`` in arrays and maps."""
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
         return []
@@ -301,7 +301,7 @@ class NumberWriter:
 
 @dataclass(frozen=True, slots=True)
 class FloatWriter:
-    """``float`` and ``double``, as Java writes them; what is no number is a text, or refused if *is_strict*."""
+    """``float`` and ``double``, as Java writes them; NaN and infinite values are texts, or refused if *is_strict*."""
 
     path: str
     is_strict: bool
@@ -336,7 +336,7 @@ class BinaryWriter:
         column = bytes_of(array, self.path)
         rest = (-column.lengths) % 3
         zeros = WordField(0, rest.astype(np.uint64), 0, 2)
-        # Every row is filled up to groups of three bytes, so all rows can be encoded as one.
+        # Every row is padded to groups of three bytes, so all rows can be encoded as one.
         data, bounds = joined([*column_pieces(column), zeros], len(array))
         text = np.frombuffer(base64.b64encode(data), np.uint8).copy()
         ends = bounds[1:] // 3 * 4
