@@ -106,8 +106,8 @@ class Format(Protocol):
     def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         """The format of *column* by *schema*, which was not derived from its type *kind*; in Protobuf, as *message*.
 
-        :raises FormatError: if *schema* is invalid, or lacks the message. The type of the rows is checked here for JSON,
-            and by the encoder for all formats.
+        :raises FormatError: if *schema* is invalid, or lacks the message. The type of the rows is checked here only for
+            JSON, and by the encoder for all formats.
         """
 
     def linked(self, schema: SchemaText) -> str:

@@ -1,10 +1,10 @@
-"""A schema with those that it refers to, as registries keep schemas: each text for itself.
+"""A schema with the schemas that it refers to, each as a separate text, as registries store them.
 
-A format makes of it one text that stands alone (``linked``), which columns are written by. It is read on the driver, by
-the command line and by the registry in memory; tasks get the linked text.
+A format combines them into one self-contained text (``linked``), by which columns are written. It is read on the
+driver, by the command line and by the registry in memory; tasks get the linked text.
 
-Schemas and records come from others: a registry, a file, whoever may write to a topic. This module says how much of
-them is read, whatever they ask for, which is far beyond what people write; and whether a text is JSON (RFC 8259).
+Schemas and records are not trusted: they come from a registry, a file, or any client that may write to a topic. This
+module limits their size and depth, far beyond those of real schemas; and checks whether a text is JSON (RFC 8259).
 
 Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#schema-references.
 """
@@ -20,17 +20,17 @@ from typing import Any, Final
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.formats.errors import FormatError
 
-#: A text with its quotes, or a comment; what does not end goes to the end.
+#: A text with its quotes, or a comment; an unterminated one extends to the end.
 _TEXT_OR_COMMENT: Final = re.compile(
     r""""[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|'[^'\\]*(?:\\.[^'\\]*)*(?:'|\\?\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL
 )
 _VISIBLE: Final = re.compile(r"\S")
-#: Large projects of Protobuf have some hundred files.
+#: Large projects with Protobuf have a few hundred files.
 MOST_REFERENCES: Final = 1_000
 
 
 def without_comments(text: str) -> str:
-    """*text* with blanks instead of its comments; everything else stays where it was."""
+    """*text* with blanks instead of its comments; all other text keeps its position."""
     if "//" not in text and "/*" not in text:
         return text
     return _TEXT_OR_COMMENT.sub(lambda match: match[0] if match[0][0] in "\"'" else _VISIBLE.sub(" ", match[0]), text)
@@ -50,16 +50,16 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchemaText:
-    """The *text* of a schema, and what it refers to itself. Several may refer to the same one."""
+    """The *text* of a schema, and its direct references. Several schemas may refer to the same one."""
 
     text: str
     references: tuple[Reference, ...] = ()
 
     def others(self) -> dict[str, str]:
-        """The texts of all that it refers to, also through others, by their names: each after those that it refers to
-        itself. Of several with the same name, the first.
+        """The texts of all schemas that it refers to, directly or indirectly, by their names: each after those that it
+        refers to itself. If several have the same name, the first.
 
-        :raises FormatError: if they are beyond the bounds.
+        :raises FormatError: if they exceed the limits.
         """
         texts: dict[str, str] = {}
         begun: set[str] = set()
@@ -85,19 +85,19 @@ def _below(schema: SchemaText, begun: set[str], depth: int) -> Iterator[Referenc
             yield reference
 
 
-#: As registries have it (Confluent Cloud: 1 MB).
+#: The limit of registries, such as Confluent Cloud's 1 MB.
 MOST_SCHEMA_CHARACTERS: Final = 1 << 20
-#: Of types within one another in a schema, and of values in a record. Protobuf's libraries have it too.
+#: The maximum depth of types in a schema, and of values in a record; the same as in Protobuf's libraries.
 MOST_DEPTH: Final = 100
-#: Of brackets within one another in the JSON of a schema: a type within another takes up to four.
+#: The maximum depth of brackets in the JSON of a schema: a nested type takes up to four.
 _MOST_BRACKETS: Final = 4 * MOST_DEPTH
 _TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 
 
 def is_too_deep(json: str, most: int = _MOST_BRACKETS) -> bool:
-    """Whether the brackets of the text *json* stand more than *most* levels within one another, found out before a
-    parser makes values of it, which Python then can neither show nor write."""
+    """Whether the brackets of the text *json* are nested more than *most* levels deep; checked before it is parsed,
+    because Python can neither show nor write values of that depth."""
     depth = 0
     for bracket in _BRACKET.findall(_TEXT.sub("", json)):
         depth += 1 if bracket in "[{" else -1
@@ -107,7 +107,7 @@ def is_too_deep(json: str, most: int = _MOST_BRACKETS) -> bool:
 
 
 def check_size(text: str, what: str) -> None:
-    """:raises FormatError: if the schema *text*, called *what*, is larger than any, or no text in UTF-8."""
+    """:raises FormatError: if the schema *text*, called *what*, exceeds the limit, or is no text in UTF-8."""
     if len(text) > MOST_SCHEMA_CHARACTERS:
         raise FormatError(
             f"the {what} has {len(text)} characters, more than {MOST_SCHEMA_CHARACTERS}; divide it, or correct it"
@@ -121,7 +121,7 @@ def check_size(text: str, what: str) -> None:
 def schema_json(text: str, what: str) -> Any:
     """The JSON of the schema *text*, called *what*.
 
-    :raises FormatError: if it is none, or larger or nested more deeply than any.
+    :raises FormatError: if it is no JSON, or exceeds the limits of size and depth.
     """
     check_size(text, what)
     if is_too_deep(text):
@@ -133,20 +133,20 @@ def schema_json(text: str, what: str) -> Any:
 
 
 def check_json(text: str) -> None:
-    """:raises CorruptRecordError: if *text* is not one value of JSON, or one of more than MOST_DEPTH levels."""
+    """:raises CorruptRecordError: if *text* is not one value of JSON, or has more than MOST_DEPTH levels."""
     if is_too_deep(text, MOST_DEPTH):
         raise CorruptRecordError(f"it is nested more than {MOST_DEPTH} levels deep")
     try:
-        # Numbers of any length are JSON; the library would refuse to make an integer of more than 4,300 digits.
+        # Numbers of any length are JSON; Python would refuse to parse an integer of more than 4,300 digits.
         json.loads(text, parse_constant=_refuse, parse_int=_nothing, parse_float=_nothing, object_pairs_hook=_nothing)
     except json.JSONDecodeError as error:
         raise CorruptRecordError(str(error)) from None
 
 
 def _nothing(part: Any) -> None:
-    """Instead of a number or an object: what it is, nobody asks."""
+    """Replaces a number or an object: its value is not needed."""
 
 
 def _refuse(constant: str) -> None:
-    """NaN, Infinity and -Infinity, which Python's library reads."""
+    """Refuses NaN, Infinity and -Infinity, which Python's library accepts."""
     raise CorruptRecordError(f"{constant} is not a valid value of JSON")

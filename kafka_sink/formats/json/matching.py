@@ -1,8 +1,8 @@
 """The match of a JSON Schema and a column: checks its type before any row is written, and the rows by columns.
 
-A type of which no row can fit is refused on the driver. Null values, bounds and alternatives are checked in the rows, as
-for Avro and Protobuf, because Spark reads every column as nullable. Rows are validated as their payloads: a null field
-that is left out is absent for all keywords, and only those about the presence of fields apply to it.
+A type of which no row can fit is refused on the driver. Null values, bounds and alternatives are checked in the rows,
+as for Avro and Protobuf, because Spark reads every column as nullable. Rows are validated as their payloads: a null
+field that is left out is absent for all keywords, and only those about the presence of fields apply to it.
 
 Source: https://json-schema.org/draft-07/json-schema-validation.
 """
@@ -191,8 +191,7 @@ class Matching:
         )
 
     def _inner(self, schema: Any, kind: pa.DataType, path: str, nulls: NullFields) -> list[Check]:
-        """The checks of a part of the column. Within an alternative a mismatch of its type refuses the rows that have
-        this part, because other rows may fit."""
+        """The checks of a part of the column; within an alternative a wrong type of it refuses rows, not the column."""
         try:
             return [] if pa.types.is_null(kind) else self._checks(schema, kind, path, nulls)
         except _MisfitError as error:

@@ -69,7 +69,7 @@ def keywords_of(schema: Any) -> frozenset[str]:
 
 @schema_boundary("JSON Schema")
 def parse_schema(schema: SchemaText) -> Any:
-    """The JSON Schema in *schema*: an object, or a boolean, with each ``$ref`` replaced by the schema that it refers to.
+    """The JSON Schema in *schema*: an object or a boolean, with each ``$ref`` replaced by the schema that it refers to.
 
     :raises FormatError: if it is no JSON Schema, or exceeds the limits; the text gives the reason.
     """
@@ -162,7 +162,7 @@ def shown_json(value: Any, most: int = 60) -> str:
 REF: Final = "$ref"
 #: The maximum number of parts of a schema, with all references expanded.
 _MOST_PARTS: Final = 100_000
-#: Keywords whose values contain schemas by names; keywords whose schemas are used by a ``$ref`` only.
+#: Keywords with schemas by names; keywords with schemas for a ``$ref`` only; and keywords with data (``_DATA``).
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
 _FOR_REFERENCES: Final = frozenset({"definitions", "$defs"})
 #: In these drafts all other keywords beside a ``$ref`` are ignored; these keywords are always ignored.

@@ -1,9 +1,9 @@
-"""A column in Protobuf, see :class:`kafka_sink.formats.column_format.Format`: its encoder, and the message that belongs
-to it, with its text as a ``.proto`` file in proto3.
+"""A column in Protobuf, see :class:`kafka_sink.formats.column_format.Format`: its encoder, and the message derived from
+its type, with its text as a ``.proto`` file in proto3.
 
 Messages are derived on the driver, before any task, without a library of Protobuf. A field has the number of its
-position, so a new column at the end is a compatible change. What may be null has presence (``optional``). The type of a
-struct is a message of its own within the message that contains it, with the name of its field in upper camel case.
+position, so a new column at the end is a compatible change. Nullable fields have presence (``optional``). The type of a
+struct is a separate message nested in the message that contains it, with the name of its field in upper camel case.
 
 Source: https://protobuf.dev/programming-guides/encoding/, https://protobuf.dev/programming-guides/proto3/, apache/spark
 ``SchemaConverters.scala`` of spark-protobuf.
@@ -91,7 +91,7 @@ def derive_schema(kind: pa.DataType, column: str) -> Derived:
 
 
 class _Derivation:
-    """The messages that were derived so far, by their full names, and the well-known ones that they need."""
+    """The messages derived so far, by their full names, and the well-known types that they need."""
 
     def __init__(self) -> None:
         self.messages: dict[str, Message] = {}
@@ -121,7 +121,7 @@ class _Derivation:
         return [f"{indent}message {name} {{", *declared, *lines, f"{indent}}}"]
 
     def _field(self, field: pa.Field, number: int, scope: str, type_name: str, path: str) -> tuple[MessageField, str]:
-        """The field, and its type as the text has it."""
+        """The field, and its type in the text."""
         kind = field.type
         if is_list(kind):
             name, of_items = self._type(kind.value_type, type_name, f"{path}[]")
@@ -131,7 +131,7 @@ class _Derivation:
         if pa.types.is_map(kind):
             return self._map(field, number, scope, type_name, path)
         name, of_value = self._type(kind, type_name, path)
-        # A message has presence in any case.
+        # A field with a message always has presence.
         is_implicit = not field.nullable and name != MESSAGE
         presence = Presence.IMPLICIT if is_implicit else Presence.EXPLICIT
         label = "optional " if field.nullable and name != MESSAGE else ""
@@ -153,7 +153,7 @@ class _Derivation:
         return MessageField(field.name, number, MESSAGE, Presence.REPEATED, entry), shown
 
     def _type(self, kind: pa.DataType, type_name: str, path: str) -> tuple[str, str]:
-        """The type of a value, and of a message its full name."""
+        """The type of a value, and the full name if it is a message."""
         if kind in _SCALARS:
             return _SCALARS[kind], ""
         if pa.types.is_struct(kind):
@@ -175,7 +175,7 @@ class _Derivation:
 
 
 def _struct_in(kind: pa.DataType, path: str) -> tuple[pa.DataType | None, str]:
-    """The struct that *kind*, its items or its values are, and the path of it."""
+    """The struct of *kind*, of its items or of its values, and its path."""
     if is_list(kind):
         kind, path = kind.value_type, f"{path}[]"
     elif pa.types.is_map(kind):
@@ -188,19 +188,19 @@ def _camel_case(field: str) -> str:
 
 
 def _entry(field: str) -> str:
-    """The name that every compiler gives to the message of a map's entries."""
+    """The name of the message of a map's entries, which is the same in all compilers."""
     return f"{_camel_case(field)}Entry"
 
 
 def _shown(kind: str, type_name: str) -> str:
-    """A type as the text has it: a message within the same one by its own name, others in full."""
+    """A type in the text: a nested message by its own name, other messages by their full names."""
     if type_name in _FILES or not type_name:
         return type_name or kind
     return type_name.rpartition(".")[2]
 
 
 def _check_names(kind: pa.DataType, path: str) -> None:
-    """:raises FormatError: if a name is none of Protobuf, or two fields would have the same name in JSON."""
+    """:raises FormatError: if a name is invalid in Protobuf, or two fields would have the same name in JSON."""
     if kind.num_fields > _MOST_FIELDS:
         raise FormatError(
             f"column '{path}' has {kind.num_fields} fields, and only {_MOST_FIELDS} get a number; give a schema"

@@ -1,6 +1,6 @@
-"""The descriptors of a schema, as Google's library has them: compiled from a text, or read.
+"""The descriptors of a schema, as objects of Google's library: compiled from a text, or read.
 
-Called where :mod:`kafka_sink.formats.protobuf.parsing` is. Each text is compiled once in a process.
+Called on the driver, by the command line and by the registry in memory. Each text is compiled once in a process.
 
 Source: google/protobuf/descriptor.proto.
 """
@@ -23,29 +23,29 @@ from typing import Any, Final
 from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.schema_text import SchemaText, check_size, without_comments
 
-#: What every compiler and every registry has.
+#: The prefix of the files that every compiler and every registry contains.
 _WELL_KNOWN: Final = "google/protobuf/"
 _SUFFIX: Final = ".proto"
 _WELL_KNOWN_FILE: Final = re.compile(r"google/protobuf/(?:compiler/)?[a-z0-9_]{1,60}\.proto")
-#: The schema itself among the files of a set that it was linked to: the others are no schemas of their own.
+#: The name of the schema itself in the set to which it was linked; the other files are its imports.
 LINKED: Final = "kafkalite-linked.proto"
 #: Names of files that a schema may refer to. protoc takes them in arguments, so none can be an option (``-x``), a file
 #: of arguments (``@x``), a mapping (``a=b``), a list of paths (``a:b``), or a path out of the folder.
 _FILE_NAME: Final = re.compile(r"(?!.*//)(?!(?:.*/)?\.\.?/)[A-Za-z0-9_][A-Za-z0-9_./-]{0,500}\.proto")
 #: Runs protoc in an isolated interpreter: neither its working directory nor PYTHON* variables are on its path. Its
-#: first argument is the folder of the installed grpc_tools, which is last on the path, for those who have it outside of
-#: the interpreter's own packages.
+#: first argument is the folder of the installed grpc_tools, which is last on the path, because it may be outside of the
+#: interpreter's own packages.
 _PROTOC: Final = (
     "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
     "runpy.run_module('grpc_tools.protoc', run_name='__main__', alter_sys=True)"
 )
 #: protoc takes a fraction of a second.
 _TIMEOUT_S: Final = 60
-#: Of what protoc says so much is shown.
+#: The maximum length of protoc's messages in an error.
 _SHOWN: Final = 1_000
 _KEPT: Final = 64
 _IMPORT: Final = re.compile(r"""(?m)(?:^[^\S\n]*|[;}]\s*)import\s+(?:(?:public|weak|option)\s+)?["']([^"'\n]+)["']""")
-#: What protoc logs beside its errors.
+#: Lines that protoc logs in addition to its errors.
 _LOG_LINE: Final = re.compile(r"WARNING: |[IWE]\d{4} ")
 
 
@@ -57,22 +57,22 @@ def check_installed() -> None:
 
 
 def is_well_known(name: str) -> bool:
-    """Whether everybody has the file *name*."""
+    """Whether every compiler contains the file *name*."""
     return name.startswith(_WELL_KNOWN)
 
 
 def kind_name(number: int) -> str:
-    """The name of the type of a field that descriptors have as *number*."""
+    """The name of a field's type, which has *number* in descriptors."""
     name: str = _library().FieldDescriptorProto.Type.Name(number)
     return name.removeprefix("TYPE_").lower()
 
 
 @schema_boundary("Protobuf schema")
 def linked(schema: SchemaText) -> str:
-    """The text of *schema* if it refers to nothing; else that of a set of it and all that it refers to, whose last file
-    has the name :data:`LINKED`.
+    """The text of *schema* if it refers to no other; else a set of it and all schemas that it refers to, whose last
+    file has the name :data:`LINKED`.
 
-    :raises FormatError: if a text is no valid schema, if a name is none of a file, or if a package is missing.
+    :raises FormatError: if a text is no valid schema, if a name is no file name, or if a package is missing.
     """
     others = {name: text for name, text in schema.others().items() if not is_well_known(name)}
     if not others:
@@ -87,7 +87,7 @@ def linked(schema: SchemaText) -> str:
 
 
 def _set_of(texts: dict[str, str]) -> Any:
-    """The FileDescriptorSet of the files *texts*, by their names, with all that they import."""
+    """The FileDescriptorSet of the files *texts*, by their names, with all their imports."""
     library = _library()
     files = {name: _read_file(name, text) for name, text in texts.items() if _base64(text) is not None}
     sources = tuple((name, text) for name, text in texts.items() if name not in files)
@@ -106,12 +106,12 @@ def _read_file(name: str, text: str) -> Any:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether *name* is one of a proto file that stays within the folder in which it is looked for."""
+    """Whether *name* is the name of a proto file that cannot be outside of the folder to which it is relative."""
     return _FILE_NAME.fullmatch(name) is not None
 
 
 def imports_in(text: str) -> list[str]:
-    """The files that the proto file *text* imports and that not everybody has."""
+    """The files that the proto file *text* imports, without the well-known ones."""
     return [match[1] for match in _IMPORT.finditer(without_comments(text)) if not is_well_known(match[1])]
 
 
@@ -124,14 +124,14 @@ def may_declare(text: str, message: str) -> bool:
 @lru_cache(_KEPT)
 @schema_boundary("Protobuf schema")
 def descriptors(text: str) -> Any:
-    """The FileDescriptorSet of *text*; the file that it is stands last.
+    """The FileDescriptorSet of *text*, whose own file is the last.
 
-    :raises FormatError: if it is no valid schema, declares what is Google's, or if a package is missing.
+    :raises FormatError: if it is no valid schema, declares a type of Google's package, or if a package is missing.
     """
     check_size(text, "Protobuf schema")
     described = _described(text)
     for file in described.file:
-        # Libraries would take it for their own, such as another Timestamp.
+        # Libraries would mistake it for a type of their own, such as another Timestamp.
         if f"{file.package}.".startswith(_WELL_KNOWN.replace("/", ".")) and not is_well_known(file.name):
             raise FormatError(
                 f"the Protobuf schema declares names in {file.package!r:.60}, which are Google's; choose another "
@@ -166,9 +166,9 @@ def has_own_set(text: str) -> bool:
 
 
 def own_files(text: str) -> list[Any]:
-    """The files of *text* that not everybody has, each after those that it imports.
+    """The files of *text* that are not well-known, each after those that it imports.
 
-    :raises FormatError: if they lack what they import.
+    :raises FormatError: if an import is missing.
     """
     ordered = _in_order({file.name: file for file in descriptors(text).file})
     return [file for file in ordered if not is_well_known(file.name)]
@@ -177,7 +177,7 @@ def own_files(text: str) -> list[Any]:
 @lru_cache(_KEPT)
 @schema_boundary("Protobuf schema")
 def pool_of(text: str) -> Any:
-    """A pool with the descriptors of *text*. :raises FormatError: if they lack what they import, or are invalid."""
+    """A pool with the descriptors of *text*. :raises FormatError: if an import is missing, or they are invalid."""
     from google.protobuf.descriptor_pool import DescriptorPool
 
     pool, files = DescriptorPool(), {file.name: file for file in descriptors(text).file}
@@ -190,7 +190,7 @@ def pool_of(text: str) -> Any:
 
 
 def _in_order(files: dict[str, Any]) -> list[Any]:
-    """*files*, and what they import of others, each after those that it imports itself."""
+    """*files*, and the well-known files that they import, each after those that it imports itself."""
     ordered: dict[str, Any] = {}
     begun: set[str] = set()
     waiting = list(reversed(files))
@@ -211,7 +211,7 @@ def _in_order(files: dict[str, Any]) -> list[Any]:
 
 
 def _well_known(name: str) -> Any:
-    """The descriptor of a file of ``google/protobuf/``, as the library has it, whatever a schema says of it."""
+    """The descriptor of a file of ``google/protobuf/`` in the library, even if a schema contains another one."""
     file = _library().FileDescriptorProto()
     try:
         if not _WELL_KNOWN_FILE.fullmatch(name):
@@ -226,7 +226,7 @@ def _well_known(name: str) -> Any:
 
 
 def _base64(text: str) -> bytes | None:
-    """The bytes of *text*; None if it is no base64, as no ``.proto`` file is."""
+    """The bytes of *text*; None if it is no base64. No ``.proto`` file is valid base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -234,7 +234,7 @@ def _base64(text: str) -> bytes | None:
 
 
 def _read_set(data: bytes) -> Any | None:
-    """The FileDescriptorSet that *data* is; None if it is none, such as a single file."""
+    """The FileDescriptorSet in *data*; None if it contains another message, such as a single file."""
     library = _library()
     from google.protobuf.message import DecodeError
     from google.protobuf.unknown_fields import UnknownFieldSet
@@ -248,12 +248,12 @@ def _read_set(data: bytes) -> Any | None:
 
 @lru_cache(_KEPT)
 def _compiled(sources: tuple[tuple[str, str], ...], described: bytes = b"") -> Any:
-    """The FileDescriptorSet that protoc makes of *sources*, names and texts, and of the set *described*."""
+    """The FileDescriptorSet that protoc compiles from *sources*, names and texts, and from the set *described*."""
     check_installed()
     library = _library()
     with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as folder:
         files, target, set_in, empty = (Path(folder) / name for name in ("files", "set", "given", "empty"))
-        # The files have names of our own on the disk, which protoc maps to those that schemas import.
+        # On the disk the files have safe names, which protoc maps to the names that schemas import.
         written = {name: files / f"{number}{_SUFFIX}" for number, (name, _) in enumerate(sources)}
         command = [sys.executable, "-I", "-c", _PROTOC, _folder_of_protoc()]
         command += [f"-I{name}={file}" for name, file in written.items()]
@@ -295,7 +295,7 @@ def _folder_of_protoc() -> str:
 
 
 def _library() -> Any:
-    """:raises FormatError: if it is not installed."""
+    """:raises FormatError: if Google's library is not installed."""
     try:
         from google.protobuf import descriptor_pb2
     except ImportError:

@@ -1,4 +1,4 @@
-"""Finds for each column the field of a message and the writer; what does not fit is refused before any row.
+"""Finds the field of a message and the writer for each column; a mismatch is refused before any row is written.
 
 Called on the driver, and once per task. Columns and fields match by their names. As in spark-protobuf a field without a
 column is left out if it is not required, and a column without a field is an error.
@@ -40,7 +40,7 @@ _STORED: Final[Mapping[pa.DataType, type[np.generic]]] = {
     pa.int32(): np.int32,
     pa.int64(): np.int64,
 }
-#: The wire type of each type of integers, and the numbers that it has.
+#: Type of integers → its wire type, and its lowest and highest number.
 _INTEGERS: Final[Mapping[str, tuple[int, int, int]]] = {
     "int32": (writers.VARINT, -(1 << 31), (1 << 31) - 1),
     "sint32": (writers.VARINT, -(1 << 31), (1 << 31) - 1),
@@ -71,13 +71,13 @@ _CAST: Final = "cast the column, or change the schema"
 def fields_of_rows(schema: ProtobufSchema, kind: pa.DataType, path: str) -> writers.MessageFields:
     """The writers of column *path*, whose rows have the type *kind*, as the root of *schema*.
 
-    :raises FormatError: if the column cannot be written so; the text names the column and both types.
+    :raises FormatError: if the column cannot be written as this message; the text names the column and both types.
     """
     return _Matching(schema).fields(schema.messages[schema.root], kind, path)
 
 
 class _Matching:
-    """The writers of the columns that meet one schema. A message may contain itself as deep as the column does."""
+    """The writers of the columns of one schema. A message may contain itself to the depth of the column."""
 
     def __init__(self, schema: ProtobufSchema) -> None:
         self._schema = schema
@@ -132,7 +132,7 @@ class _Matching:
         )
 
     def _value(self, field: MessageField, kind: pa.DataType, path: str) -> writers.Value:
-        """The writer of what is not null."""
+        """The writer of the values that are not null."""
         if field.kind == ENUM and (is_text(kind) or kind in _STORED):
             return writers.EnumWriter(path, self._schema.enums[field.type_name].numbers, is_text(kind))
         if field.kind == GROUP:
@@ -192,14 +192,14 @@ def _integer(field: MessageField, kind: pa.DataType, path: str) -> writers.Value
         raise mismatch(field, kind, path, _CAST)
     held = np.iinfo(stored)  # type: ignore[type-var]
     if low == -(1 << 31) and held.max > high:
-        # What a bigint has that is no int would be found in a row only.
+        # Values of a bigint beyond the range of int would only be found in the rows.
         raise mismatch(field, kind, path, "cast the column to int, or make the field int64")
     bounds = None if low <= held.min and held.max <= high else (low, high)
     return writers.IntegerWriter(path, field.kind, stored, wire_type, is_zigzag, bounds)
 
 
 def _oneofs(message: Message, names: list[str]) -> tuple[writers.Oneof, ...]:
-    """The oneofs of which several fields have a column."""
+    """The oneofs with several fields that have a column."""
     oneofs: dict[str, list[str]] = {}
     for field in message.fields:
         if field.oneof is not None and field.name in names:

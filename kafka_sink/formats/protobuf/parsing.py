@@ -1,8 +1,8 @@
 """Resolves the text of a schema into messages as data.
 
-Called on the driver, by the command line and by the registry in memory; tasks never need it. The text is that of a
-``.proto`` file, or base64 of a FileDescriptorProto, as registries have it, or of a FileDescriptorSet. What is a
-``.proto`` file is compiled by protoc, which the package grpcio-tools contains, in a process of its own.
+Called on the driver, by the command line and by the registry in memory; tasks never need it. The text is a ``.proto``
+file, or base64 of a FileDescriptorProto, as in registries, or of a FileDescriptorSet. A ``.proto`` file is compiled by
+protoc, which the package grpcio-tools contains, in a separate process.
 
 Source: https://protobuf.dev/programming-guides/proto3/, google/protobuf/descriptor.proto.
 """
@@ -56,8 +56,8 @@ def parse_file(text: str) -> ProtobufSchema:
 
 @schema_boundary("Protobuf schema")
 def file_descriptor(text: str, *, is_named: bool = True) -> str:
-    """The file that *text* is, as base64 of its FileDescriptorProto; with *is_named* false, the same for equal files of
-    any name.
+    """The file *text* as base64 of its FileDescriptorProto; with *is_named* false, it is the same for equal files with
+    different names.
 
     :raises FormatError: if it is no valid schema, or if a package is missing.
     """
@@ -69,7 +69,7 @@ def file_descriptor(text: str, *, is_named: bool = True) -> str:
 
 @schema_boundary("Protobuf schema")
 def registered_text(text: str, message: str | None = None) -> SchemaText:
-    """*text* as it is registered: of a set, the file that declares the root, which refers to those that it imports.
+    """*text* as it is registered: for a set, the file that declares the root, with references to its imports.
 
     :raises FormatError: as :func:`parse_schema` does.
     """
@@ -86,8 +86,8 @@ def registered_text(text: str, message: str | None = None) -> SchemaText:
 
 
 def _without_defaults(file: Any) -> Any:
-    """*file* without the names in JSON that fields have anyway: protoc adds them to sets, and not to its other output,
-    and the same file would become another version."""
+    """*file* without the default names of fields in JSON: protoc adds them to sets, and not to its other output, so the
+    same file would become another version."""
     copied = copy.deepcopy(file)
     waiting: list[Any] = [copied]
     while waiting:
@@ -107,7 +107,7 @@ def message_names(text: str) -> list[tuple[str, tuple[int, ...]]]:
     :raises FormatError: if it is no valid schema, or if a package is missing.
     """
     files = descriptors(text).file
-    # The last file is the one that was compiled or linked. A set of others may have several, and what they import.
+    # The last file is the one that was compiled or linked. A given set may have several files, and their imports.
     is_of_several = files[-1].name != LINKED and has_own_set(text)
     others = [other for other in files[:-1] if not is_well_known(other.name)] if is_of_several else []
     return [message for file in (files[-1], *others) for message in _named(file.message_type, file.package, ())]
@@ -115,7 +115,7 @@ def message_names(text: str) -> list[tuple[str, tuple[int, ...]]]:
 
 def _named(messages: Any, scope: str, position: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
     named: list[tuple[str, tuple[int, ...]]] = []
-    # The entries of maps are messages that nobody has written, and are not counted.
+    # The entries of maps are messages that compilers generate, and are not counted.
     for index, message in enumerate(message for message in messages if not message.options.map_entry):
         name = f"{scope}.{message.name}" if scope else message.name
         named += [(name, (*position, index)), *_named(message.nested_type, name, (*position, index))]
@@ -154,7 +154,7 @@ class _Resolved:
         self.enums: dict[str, Enum] = {}
 
     def add(self, descriptor: Any) -> None:
-        """Add a message, and all that it contains."""
+        """Add a message, and all messages and enums that it contains."""
         waiting = [descriptor]
         while waiting:
             descriptor = waiting.pop()
@@ -183,7 +183,7 @@ def _field(field: Any) -> MessageField:
         kind_name(field.type),
         _presence(field),
         "" if inner is None else inner.full_name,
-        # proto3 has a oneof for each optional field, which contains nothing else.
+        # proto3 has a oneof for each optional field, which contains no other field.
         None if oneof is None or len(oneof.fields) == 1 else oneof.name,
     )
 

@@ -1,4 +1,4 @@
-"""The messages of a Protobuf schema as data, and how a type is called in a message.
+"""The messages of a Protobuf schema as data, and the texts of their types in messages.
 
 They are resolved on the driver, by :mod:`kafka_sink.formats.protobuf.parsing` or
 :mod:`kafka_sink.formats.protobuf.column`, and pickled to the tasks, which then need no library of Protobuf. They are
@@ -21,7 +21,7 @@ FLOAT: Final = "float"
 DOUBLE: Final = "double"
 ENUM: Final = "enum"
 MESSAGE: Final = "message"
-#: A message between two tags instead of behind its length: proto2's groups, and DELIMITED of editions.
+#: A message between two tags instead of after its length: proto2's groups, and DELIMITED of editions.
 GROUP: Final = "group"
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -42,11 +42,11 @@ WRAPPERS: Final[Mapping[str, str]] = {
 
 
 class Presence(Enumeration):
-    """Which fields are written. A repeated field or a map has no presence: without items it is not written."""
+    """The presence of a field. A repeated field or a map has none: without items it is not written."""
 
     #: proto3 without ``optional``: the default value is not written.
     IMPLICIT = "implicit"
-    #: Every value is written, and null is none.
+    #: Every value is written; null is not written.
     EXPLICIT = "explicit"
     #: ``required`` of proto2.
     REQUIRED = "required"
@@ -73,7 +73,7 @@ class MessageField:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Fields in the order of their numbers, in which they are written. The entries of a map are messages too."""
+    """Fields in the order of their numbers, in which they are written. The entries of a map are messages, too."""
 
     name: str
     fields: tuple[MessageField, ...]
@@ -93,8 +93,8 @@ class Enum:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufSchema:
-    """All messages and enums by their full names, and the one that the rows are: *root*, which stands at *position*
-    in its file, the index of each message that contains it first."""
+    """All messages and enums by their full names, and the message of the rows: *root*, at *position* in its file: the
+    indices of the messages that contain it, the outermost first, and its own."""
 
     root: str
     position: tuple[int, ...]

@@ -1,7 +1,7 @@
-"""Whether a message is small enough to be made into objects, found out from its bytes and its schema.
+"""Checks by its bytes and its schema that a message is small enough to be parsed into objects.
 
-For people who look at records, before Google's library makes JSON of them: two bytes may be a message with a thousand
-fields that are shown by their default values, and one byte an enum with a name of 60 kB.
+For showing records, before Google's library converts them to JSON: two bytes may be a message with a thousand fields
+that are shown with their default values, and one byte an enum with a name of 60 kB.
 
 Source: https://protobuf.dev/programming-guides/encoding/, https://protobuf.dev/programming-guides/json/.
 """
@@ -19,11 +19,11 @@ from kafka_sink.formats.protobuf.writers import END_GROUP, FIXED32, FIXED64, LEN
 from kafka_sink.formats.schema_text import MOST_DEPTH
 
 _ANY: Final = "google.protobuf.Any"
-#: So many characters of names, or bytes of an Any, which are copied, are as heavy as a value.
+#: The characters of names, or the copied bytes of an Any, that weigh as much as a value.
 _UNIT: Final = 64
-#: The bytes of a packed item, of kinds that have more than one.
+#: Type → the bytes of a packed item, for types with more than one.
 _ITEM_BYTES: Final = {"double": 8, "fixed64": 8, "sfixed64": 8, "float": 4, "fixed32": 4, "sfixed32": 4}
-#: What is shown of an empty message: values, and items, of which there are none.
+#: The fields that are shown for an empty message: those with default values, and those with items, which are empty.
 _ITEMS: Final = frozenset({Presence.REPEATED, Presence.PACKED})
 _SHOWN_EMPTY: Final = _ITEMS | {Presence.IMPLICIT}
 
@@ -40,7 +40,7 @@ class _Kind:
     def of(cls, message: Message, enums: Mapping[str, int]) -> _Kind:
         shown = [number for number in message.fields if number.presence in _SHOWN_EMPTY or message.is_map_entry]
         weight = 1 + sum(1 + len(number.name) // _UNIT for number in shown)
-        # An enum is shown by the name of its zero, which stands for an absent value in the entry of a map, too.
+        # An enum is shown as the name of its zero, which is the default in the entry of a map, too.
         weight += sum(enums.get(number.type_name, 1) for number in shown if number.presence not in _ITEMS)
         return cls(message.name, {field.number: field for field in message.fields}, weight)
 
@@ -60,13 +60,13 @@ class Scale:
         self.kinds = dict(kinds)
         for name, kind in kinds.items():
             if schema.messages[name].is_map_entry:
-                # An entry without a value has an empty message there.
+                # The value of a map entry without one is an empty message.
                 held = (kinds[field.type_name].weight for field in kind.fields.values() if field.type_name in kinds)
                 self.kinds[name] = replace(kind, weight=kind.weight + sum(held))
 
     def check(self, name: str, data: bytes, most: int) -> int:
-        """Check that the message *name*, which is *data*, has at most *most* values, each of up to some 64 characters
-        with its name, beside the bytes of texts; their number.
+        """Check that the message *name* in *data* has at most *most* values, each of up to about 64 characters with its
+        name, in addition to the bytes of texts; returns their number.
 
         :raises CorruptRecordError: if it has more, is nested too deeply, or is no message.
         """
@@ -80,7 +80,7 @@ class _Weighing:
         self._scale, self._data, self._most, self.left = scale, data, most, most
 
     def message(self, kind: _Kind, at: int, end: int, group: int, depth: int) -> int:
-        """Weigh the fields from *at* to *end*, or to the end of the *group* of this number; where they end."""
+        """Weigh the fields from *at* to *end*, or to the end of the *group* with this number; returns their end."""
         if depth == MOST_DEPTH:
             raise CorruptRecordError(f"it is nested more than {MOST_DEPTH} levels deep")
         self._take(kind.weight)
@@ -120,7 +120,7 @@ class _Weighing:
         return _UNKNOWN if field is None else self._scale.kinds.get(field.type_name, _UNKNOWN)
 
     def _held(self, held: _Kind, number: int, at: int, size: int, depth: int) -> _Kind:
-        """Weigh a field of an Any, which has the name of a message first; the message that it holds."""
+        """Weigh a field of an Any, which has the name of a message first; returns the kind of this message."""
         if number == 1:
             name = self._data[at : at + size].rpartition(b"/")[2].decode("utf-8", "replace")
             if name not in self._scale.kinds:

@@ -1,11 +1,11 @@
 """Writers of values without parts (numbers, texts, bytes and enums) and with parts (messages, lists, maps and
 wrappers), a whole column at once, and of the fields of messages.
 
-Called on the task's thread. A writer gets the rows of one place in the schema, where they are absent, and the tag that
-stands before each value. :mod:`kafka_sink.formats.protobuf.matching` chooses the writer for a column and its field. A
-message's pieces are its fields' pieces behind their length; timestamps and durations are messages of seconds and
+Called on the task's thread. A writer gets the rows of one place in the schema, the mask of absent rows, and the tag
+before each value. :mod:`kafka_sink.formats.protobuf.matching` chooses the writer for a column and its field. The pieces
+of a message are its fields' pieces after their length; timestamps and durations are messages of seconds and
 nanoseconds. The items of lists and maps are encoded as rows of their own; those of one row then are one piece, because
-they lie next to each other.
+they are adjacent.
 
 Source: https://protobuf.dev/programming-guides/encoding/; apache/spark ``ProtobufSerializer.scala``;
 https://protobuf.dev/reference/protobuf/google.protobuf/#timestamp.
@@ -66,7 +66,7 @@ def framed(tag: bytes, inside: Sequence[Piece], absent: Absent) -> list[Piece]:
     """*tag*, the length of *inside*, and *inside*, which has no bytes in *absent* rows."""
     sizes = sizes_of(inside)
     if isinstance(sizes, np.ndarray) and absent is not None:
-        # Bounds of sizes that are written, so that no shorter varint is provided for.
+        # Sizes of absent rows must not extend the range of varint lengths.
         sizes = np.where(absent, sizes.max(), sizes)
     return [*tagged(tag, unsigned_varint_fields(sizes), absent), *inside]
 
@@ -83,8 +83,8 @@ class Value(Protocol):
     """Writes the values of one column at one place in the schema."""
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """*tag* and value of each row of *array*; rows that are *absent*, among them all null ones, have no bytes. With
-        *is_implicit* neither have rows with the default value of the type; a message has none.
+        """*tag* and value of each row of *array*; rows that are *absent*, including all null ones, have no bytes. With
+        *is_implicit* rows with the default value of the type have none either; a message has no default.
 
         :raises RowSerializationError: about all rows whose values cannot be written for the first reason that was
             found; the text names the column, and the value.
@@ -92,7 +92,7 @@ class Value(Protocol):
 
 
 def without_defaults(absent: Absent, is_default: Bools) -> Absent:
-    """Where a row is *absent* or has the default value."""
+    """The mask of the rows that are *absent* or have the default value."""
     return either(absent, is_default) if is_default.any() else absent
 
 
@@ -134,7 +134,7 @@ class IntegerWriter:
 
 @dataclass(frozen=True, slots=True)
 class DecimalWriter:
-    """uint64 and fixed64 from a decimal without digits behind the point, which Spark has for them."""
+    """uint64 and fixed64 from a decimal without a fraction, the type that Spark has for them."""
 
     path: str
     kind: str
@@ -150,7 +150,7 @@ class DecimalWriter:
 
 
 def unsigned_fields(words: UInt64s, wire_type: int) -> list[WordField]:
-    """Each number as a varint or of fixed size."""
+    """Each number as a varint or with a fixed size."""
     if wire_type == FIXED64:
         return [WordField(words, 8, 8, 8)]
     return [WordField(words & _LOW_32_BITS, 4, 4, 4)] if wire_type == FIXED32 else unsigned_varint_fields(words)
@@ -158,8 +158,8 @@ def unsigned_fields(words: UInt64s, wire_type: int) -> list[WordField]:
 
 @dataclass(frozen=True, slots=True)
 class FloatWriter:
-    """float and double: *stored* in Arrow, written as *written*, little end first. The default has no bit set, so -0.0
-    is written."""
+    """float and double: *stored* in Arrow, written as *written*, little-endian. The default has no bit set, so -0.0 is
+    written."""
 
     stored: type[np.generic]
     written: type[np.generic]
@@ -193,7 +193,7 @@ class BytesWriter:
 
 @dataclass(frozen=True, slots=True)
 class EnumWriter:
-    """enum: the number of a name of *numbers*, or one of these numbers itself."""
+    """enum: the number of a name in *numbers*, or one of these numbers itself."""
 
     path: str
     numbers: tuple[tuple[str, int], ...]
@@ -216,9 +216,9 @@ class EnumWriter:
 
 @dataclass(frozen=True, slots=True)
 class MomentWriter:
-    """google.protobuf.Timestamp and Duration, from units of which *per_second* are a second. Seconds from *low* to
-    *high* are allowed. The nanoseconds of a Duration have the sign of its seconds, *is_signed*; those of a Timestamp
-    are never negative."""
+    """google.protobuf.Timestamp and Duration, from *per_second* units in a second. Seconds from *low* to *high* are
+    allowed. With *is_signed* (Duration) nanoseconds have the sign of the seconds; those of a Timestamp are never
+    negative."""
 
     path: str
     per_second: int
@@ -233,7 +233,7 @@ class MomentWriter:
         wrong = (seconds < self.low) | (seconds > self.high)
         if wrong.any():
             problem = f"but {self.allowed}; correct the row, or choose another type in the schema"
-            # Python has no dates for such values.
+            # Python's dates do not include such values.
             refuse_rows(wrong, absent, array.cast(pa.int64()), self.path, problem)
         if self.is_signed:
             is_split = (seconds < 0) & (rest != 0)
@@ -249,7 +249,7 @@ def _part(tag: bytes, values: Int64s, absent: Absent) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class SingularWriter:
-    """A field of one value; null is no value. With *is_implicit* the default value is not written either."""
+    """A singular field; null is not written. With *is_implicit* the default value is not written either."""
 
     tag: bytes
     value: Value
@@ -277,7 +277,7 @@ class RequiredWriter:
 
 @dataclass(frozen=True, slots=True)
 class ListWriter:
-    """A list, each item with its tag; with *is_packed* behind one tag and the length of all items. A null list is an
+    """A list, each item with its tag; with *is_packed* after one tag and the length of all items. A null list is an
     empty one."""
 
     path: str
@@ -323,7 +323,7 @@ class MapWriter:
 
 @dataclass(frozen=True, slots=True)
 class Oneof:
-    """The *columns* of which at most one may have a value, and their names."""
+    """A oneof: the *columns* of which at most one may have a value, and their names."""
 
     name: str
     columns: tuple[int, ...]
@@ -367,7 +367,7 @@ class MessageFields:
 
 @dataclass(frozen=True, slots=True)
 class MessageWriter:
-    """A message within a message, behind its length."""
+    """A nested message, after its length."""
 
     fields: MessageFields
 
@@ -377,7 +377,7 @@ class MessageWriter:
 
 @dataclass(frozen=True, slots=True)
 class GroupWriter:
-    """A message within a message, between its tag and *end_tag*."""
+    """A nested message, between its tag and *end_tag*."""
 
     fields: MessageFields
     end_tag: bytes
