@@ -26,7 +26,7 @@ require("pyarrow", pa.__version__)
 #: A record must be smaller than 2 GiB, and only rows of at most 1 GiB can be addressed in buffers of any size.
 MAX_ROW_BYTES: Final = 1 << 30
 
-#: Less data is copied with some bytes behind it, so that no window ends beyond it.
+#: Less data is copied with padding after it, so that no window ends beyond it.
 _FEW_BYTES: Final = 1 << 14
 
 #: The types whose rows are in one buffer: their offsets, by the id of the type.
@@ -206,7 +206,7 @@ def _sliding(data: Bytes, width: int) -> NDArray[np.void]:
 
 
 def bounds(values: NDArray[Any]) -> tuple[int, int]:
-    """The least and the largest of *values*, of which there is one at least."""
+    """The least and the largest of *values*, of which there is at least one."""
     # The methods of arrays call these from Python code, which takes longer than a few rows do.
     return int(np.minimum.reduce(values)), int(np.maximum.reduce(values))
 
@@ -225,12 +225,12 @@ def _with_offsets(array: pa.Array) -> pa.Array:
 
 
 def is_utf8(array: pa.Array) -> Bools:
-    """Where the bytes or the text of *array*, which nothing may have checked before, are UTF-8; True for null."""
+    """The mask of the rows of *array*, bytes or unchecked text, that are UTF-8; True for null."""
     data = array.cast(pa.large_binary())
     try:
         data.cast(pa.large_string())
     except pa.ArrowInvalid:
-        # Only what is wrong is looked at row by row.
+        # Rows are only checked one by one if one of them is invalid.
         return np.array([_decodes(value.as_buffer()) for value in data], np.bool_)
     return np.ones(len(array), np.bool_)
 

@@ -210,9 +210,9 @@ def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tu
 
 
 def _group(pieces: Sequence[Piece]) -> list[list[WordField] | BinaryColumn]:
-    """Group neighbouring fields that fit into one view: fewer views are less work per row.
+    """Group adjacent fields that fit into one view: fewer views are less work per row.
 
-    Groups are filled from the last piece backwards, because fields behind a field of variable size cost more to place.
+    Groups are filled from the last piece backwards, because fields after a field of variable size cost more to place.
     So the short first view usually ends with the offset delta.
     """
     views: list[list[WordField] | BinaryColumn] = []
@@ -242,7 +242,7 @@ def _carry(fields: Sequence[WordField], views: UInt64s) -> None:
     nearest = farthest = _LENGTH_BYTES
     for field in fields:
         farthest += field.max_size
-        # Zero bytes, of which a record has some, need not be written.
+        # Zero bytes need not be written.
         if not (isinstance(field.word, int) and field.word == 0):
             position = _add(length, _LENGTH_BYTES)
             if nearest < _WORD_BYTES:

@@ -44,8 +44,8 @@ class HeadersColumn:
         headers.
 
         :raises SerializationError: if *array* has another type.
-        :raises RowSerializationError: if a row holds a null header, or a header whose key is null or not UTF-8: the
-            protocol has it as a text, and readers do not read other bytes.
+        :raises RowSerializationError: if a row holds a null header, or a header whose key is null or not UTF-8: in the
+            protocol it is a text, and readers do not accept other bytes.
         """
         kind = array.type
         is_list = (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(kind.value_type)
@@ -57,7 +57,7 @@ class HeadersColumn:
             # In Arrow a null row may have entries; they are ignored.
             last = np.where(array.is_null().to_numpy(zero_copy_only=False), first, last)
         counts = last - first
-        # The values of a slice are those of the whole array.
+        # The ``values`` of a slice are those of the whole array.
         begin, end = int(offsets[0]), int(offsets[-1])
         structs = array.values.slice(begin, end - begin)
         first, last = first - begin, last - begin

@@ -27,9 +27,9 @@ OPEN: Final = "open"
 
 class ConsumedRecord(NamedTuple):
     """A record of the log. ``timestamp`` is in ms since the epoch, −1 if the record has none; the brokers have set it
-    if ``is_log_append_time``. If it has a ``problem``, which only people who look at records get, it is damaged, and
-    its ``value`` are its bytes as they are in the log. ``transaction`` is :data:`ABORTED` or :data:`OPEN` if that was
-    asked for and readers of committed records do not get it, or not yet."""
+    if ``is_log_append_time``. A record with a ``problem``, which is only returned with ``looking``, is damaged, and its
+    ``value`` has its bytes in the log. ``transaction`` is :data:`ABORTED` or :data:`OPEN` if transactions are marked
+    and readers with read_committed do not get the record, or not yet."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class FetchedPartition:
     records to return.
 
     :param aborted: the aborted transactions, whose records are left out.
-    :param mark: what is said of their records instead; without *aborted*, of those of all transactions.
+    :param mark: returns their records with this ``transaction``; without *aborted*, marks those of all transactions.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class FetchedPartition:
         self._mark = mark
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Decode the records, as they are taken.
+        """Decode the records, on demand.
 
         :raises CorruptRecordError: if a batch is damaged or decompresses to too many bytes; the text names partition
-            and offset. With *looking* a record says so instead, unless the end of the batch is not known.
+            and offset. With *looking* a record has the problem instead, unless the end of the batch is unknown.
         """
         try:
             for batch in read_all_formats(self._data):
@@ -143,7 +143,7 @@ class FetchedPartition:
         mark = self._mark if is_marked else ""
         records = batch.records(self._max_decompressed_bytes, start=self._position, looking=self._looking)
         for offset, timestamp, key, value, headers, problem in records:
-            # What ConsumedRecord(…) does, without its call in Python.
+            # The same as ConsumedRecord(…), without its call in Python.
             yield tuple.__new__(
                 ConsumedRecord,
                 (topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem, mark),

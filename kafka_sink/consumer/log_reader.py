@@ -1,5 +1,5 @@
-"""LogReader: the public interface for reading; and the newest records of a topic, or those from a place on, for people
-who look at what was written, limited in records, bytes and time.
+"""LogReader: the public interface for reading; and the newest records of a topic, or those from a start on, for showing
+them to users, with limits of records, bytes and time.
 
 It belongs to no group, commits nothing and leaves no state in the cluster. One thread at a time uses it, and all work
 is done on that thread, within the calls. Its metadata requests never create topics.
@@ -24,15 +24,15 @@ from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.topic_reading import EARLIEST, Start, TopicReading
 from kafka_sink.records.reader import Looking
 
-#: What shows damaged records, too, and goes on behind them.
+#: Returns damaged records, too, and continues after them.
 SHOW_DAMAGED: Final = Looking()
 
 
 class LogReader:
     """Iterates over the records of a topic.
 
-    :param properties: see :class:`~kafka_sink.consumer.config.ConsumerConfig`; ``bootstrap.servers`` is required. One
-        that is None is not set.
+    :param properties: see :class:`~kafka_sink.consumer.config.ConsumerConfig`; ``bootstrap.servers`` is required. An
+        option that is None is not set.
     :raises ConfigError: if an option is unknown or invalid, or if options contradict each other.
     """
 
@@ -60,8 +60,8 @@ class LogReader:
         :param start: ``"earliest"``, ``"latest"``, an offset, or a time :class:`FromTime`, for each partition.
         :param stop_at_end: stop at the current end of the partitions; otherwise wait for more records forever.
         :param max_records: the maximum number of records.
-        :param looking: for people who look at records: a damaged one is returned with its problem.
-        :param marks_transactions: records of transactions that are aborted, or open at the beginning, say so.
+        :param looking: for showing records: a damaged record is returned with its problem.
+        :param marks_transactions: mark records of transactions that are aborted, or open at the begin of the call.
         :raises UnknownTopicOrPartitionError: if the topic or a partition does not exist; raised by the call itself.
         :raises ApiError: if no broker answered in time, or if the requested offsets do not exist (any more).
         :raises CorruptRecordError: if a record or its batch is damaged, or too large when decompressed.
@@ -72,8 +72,8 @@ class LogReader:
         return islice(reading.begin(partitions, start, stop_at_end), max_records)
 
     def read_newest(self, topic: str, count: int, looking: Looking) -> Iterator[ConsumedRecord]:
-        """The last *count* records of each partition of *topic*, and some before them, from its end on backwards, for
-        people who look at records: as :meth:`read` returns them with *looking* and *marks_transactions*."""
+        """The last *count* records of each partition of *topic*, and some before them, read from its end backwards, for
+        showing them: as :meth:`read` returns them with *looking* and *marks_transactions*."""
         reading = TopicReading(self._client, topic, self._config, self._clock, looking, marks_transactions=True)
         return reading.begin_newest(count)
 
@@ -92,7 +92,7 @@ _log = logging.getLogger(__name__)
 
 #: The most bytes of one fetch response for one partition, so that few records of many partitions stay small.
 _FETCH_BYTES: Final = 1024 * 1024
-#: What the objects of a record take, and those of a header, beside their bytes.
+#: The memory of a record's objects, and of a header's, in addition to their bytes.
 _RECORD_BYTES: Final = 300
 _HEADER_BYTES: Final = 150
 
@@ -107,15 +107,15 @@ class PeekLimits:
 
 
 class _EnoughError(Exception):
-    """A limit is reached."""
+    """A limit of bytes or time is reached."""
 
 
 def newest_records(
     properties: Mapping[str, Any], topic: str, count: int, limits: PeekLimits, clock: Clock = SYSTEM_CLOCK
 ) -> list[ConsumedRecord]:
-    """The *count* records of *topic* with the latest timestamps, in the order of their timestamps, of the last *count*
-    records of each partition. Fewer if a limit is reached first, with a warning that says which. Damaged ones are among
-    them, with their problems, and those of open and aborted transactions, which say so.
+    """The *count* records of *topic* with the latest timestamps, in the order of their timestamps, among the last
+    *count* records of each partition. Fewer if a limit is reached first, with a warning that names it. They include
+    damaged records, with their problems, and records of open and aborted transactions, which are marked.
 
     :param properties: client properties under Kafka's names; those of producers only are ignored.
     :param clock: measures the limit of time.
@@ -155,12 +155,12 @@ def _read(
     limits: PeekLimits,
     clock: Clock,
 ) -> Iterator[ConsumedRecord]:
-    """The records that *begin* begins to read, until a limit is reached."""
+    """The records of the iteration that *begin* returns, until a limit is reached."""
     bounds = {
         "default.api.timeout.ms": limits.timeout_ms,
         "fetch.max.bytes": max(limits.max_bytes, 1),
         "max.partition.fetch.bytes": max(min(_FETCH_BYTES, limits.max_bytes), 1),
-        # That of a producer may be less than the limits need.
+        # The value of a producer may be too small for the limits.
         "receive.message.max.bytes": None,
     }
     deadline_ms = clock.monotonic_ms() + limits.timeout_ms

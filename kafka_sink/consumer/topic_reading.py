@@ -1,8 +1,8 @@
 """One pass over a topic: finds the leaders and the start offsets, fetches, and retries.
 
 Created by the log reader for each ``read`` and used on its thread. Every wait is bounded: each request has a time-out,
-and the pass ends with an error that says why if there is no answer for a partition within default.api.timeout.ms. It
-never skips data silently, and its metadata requests never create the topic.
+and the pass ends with an error with the reason if a partition has no answer within default.api.timeout.ms. It never
+skips data silently, and its metadata requests never create the topic.
 
 Source: Fetch without sessions (KIP-227) and with topic ids (KIP-516); ListOffsets; isolation levels (KIP-98).
 """
@@ -33,9 +33,9 @@ from kafka_sink.records.reader import Looking
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-#: No record has the timestamp that was asked for, or a later one.
+#: The offset in an answer if no record has the requested timestamp, or a later one.
 _NO_OFFSET: Final = -1
-#: How many times as many offsets are read before those that had too few records.
+#: The factor by which the range of offsets grows for partitions that had too few records in the last one.
 _WIDER: Final = 4
 
 
@@ -43,7 +43,7 @@ class Requester(Protocol):
     """The part of :class:`~kafka_sink.client.blocking.blocking.BlockingClient` that reading needs."""
 
     def request(self, node: Node | None, api_key: ApiKey, build: Callable[[int], RequestBody[Struct]]) -> Struct:
-        """The answer of *node* (None: of any broker) to the request that *build* makes for the negotiated version."""
+        """The answer of *node* (None: of any broker) to the request that *build* creates for the negotiated version."""
 
     def idle(self, duration_ms: int) -> None:
         """Wait for *duration_ms* while the network is polled."""
@@ -66,7 +66,7 @@ A = TypeVar("A", fetch.PartitionData, log_offsets.ListOffsetsPartitionResponse)
 @dataclass(slots=True, eq=False)
 class Cursor:
     """The read position of one partition. ``end`` is the offset to stop before; None for no end. Before
-    ``stable_end`` all transactions are committed or aborted, and it is read as a reader of committed records does."""
+    ``stable_end`` all transactions are committed or aborted, and records are fetched with read_committed."""
 
     topic_partition: TopicPartition
     position: int = 0
@@ -117,7 +117,7 @@ class TopicReading:
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._cursors: list[Cursor] = []
         self._follows_retention = False
-        #: The time since which no answer contains records, of any partition: brokers may fill it with others first.
+        #: The time since which no answer has records of any partition: brokers may fill answers with others first.
         self._idle_since_ms: int | None = None
 
     def begin(self, partitions: Collection[int] | None, start: Start, stop_at_end: bool) -> Iterator[ConsumedRecord]:
@@ -147,7 +147,7 @@ class TopicReading:
         """See :meth:`LogReader.read_newest`; the newest offsets come first.
 
         Markers of transactions and records that a compaction removed have offsets, too. So the last *count* offsets are
-        read, and before them ever more of those of the partitions that had fewer records.
+        read, and then larger ranges before them in the partitions that had fewer records.
         """
         self._find(None)
         ends = self._list_offsets(self._cursors, log_offsets.LATEST_TIMESTAMP)
@@ -273,12 +273,12 @@ class TopicReading:
 
     def _records(self) -> Iterator[ConsumedRecord]:
         while pending := [cursor for cursor in self._cursors if not cursor.is_done]:
-            # The level of isolation is that of a request, so no request has partitions of both kinds.
+            # The isolation level applies to a whole request, so no request has partitions of both kinds.
             pending = [cursor for cursor in pending if cursor.is_stable] or pending
             groups = self._by_leader(pending)
             for node, group in groups:
-                # The leaders are asked one after the other, so they share the time for which one may wait for new
-                # records.
+                # The requests to the leaders are sent one after the other, so they share the time for which one may
+                # wait for new records.
                 for cursor, data in self._fetch(node, group, self._config.fetch_max_wait_ms // len(groups)):
                     yield from self._records_of(cursor, data)
             self._recover(pending)

@@ -1,1 +1,1 @@
-"""A schema registry: its client, and Confluent's wire format; no task asks one."""
+"""A schema registry: its client, and Confluent's wire format; tasks send no requests to it."""

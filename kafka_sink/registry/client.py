@@ -1,11 +1,11 @@
-"""Asks a schema registry: registers a schema, looks one up, and reads the latest of a subject.
+"""The client of a schema registry: registers a schema, looks one up, and reads the latest of a subject.
 
 Called on the driver's thread, before the tasks of a write. Several addresses are tried in turn, a few times, with
-pauses. Tasks never ask a registry.
+pauses. Tasks never send requests to a registry.
 
 Confluent's serializers run the rules of a schema's data contract for each record that they write: encryption of fields,
-conditions and transformations. They are not run here, so a schema that has some cannot be written by. Rules of reading
-and of migration concern deserializers, and those that are disabled nobody.
+conditions and transformations. They are not run here, so rows cannot be written by a schema with such rules. Rules for
+reading and for migration concern deserializers, and disabled rules have no effect.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html,
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/data-contracts.html; confluent-kafka's
@@ -52,14 +52,14 @@ _TIMEOUT_MS: Final = 20_000
 _LIMIT_MS: Final = 120_000
 _ROUNDS: Final = 3
 _BACKOFF: Final = ExponentialBackoff(initial_ms=200, max_ms=2_000)
-#: Of a refusal so much is shown.
+#: The maximum length of a refusal in an error.
 _SHOWN: Final = 1_500
-#: Of a list so many texts.
+#: The maximum number of texts of a list.
 _MOST_TEXTS: Final = 1_000
-#: What of an answer is used and checked where it is used. The rest is only shown.
+#: The parts of an answer that are used, and checked at their use. The others are only shown.
 _USED: Final = frozenset({"id", "version", "schema", "schemaType", "references", "ruleSet"})
 _HIGHEST_ID: Final = 2**31 - 1
-#: The registries that credentials go to unencrypted, each of which is told once in a process.
+#: The registries to which credentials are sent unencrypted; each is logged once in a process.
 _SAID: Final = Said()
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema with its id and the number of its version, with all that it refers to."""
+    """A schema with its id and the number of its version, and all schemas that it refers to."""
 
     schema_id: int
     version: int
@@ -75,7 +75,7 @@ class RegisteredSchema:
 
 
 class RegistryClient:
-    """A client of the registry of *config*; *tls* is used for https:// addresses. Every question raises a RegistryError
+    """A client of the registry of *config*; *tls* is used for https:// addresses. Every request raises a RegistryError
     if the registry refuses it, or cannot be reached in time."""
 
     def __init__(
@@ -90,8 +90,8 @@ class RegistryClient:
         backoff: ExponentialBackoff = _BACKOFF,
     ) -> None:
         """
-        :param timeout_ms: the most that an answer of an address takes.
-        :param limit_ms: the most that a question takes, with its attempts and all schemas that one refers to.
+        :param timeout_ms: the longest time for an answer of one address.
+        :param limit_ms: the longest time for a call, with its attempts and all schemas that one refers to.
         :raises ConfigError: if an address is invalid, or a file for TLS cannot be read."""
         self.config = config
         self._servers = [_server(url) for url in config.urls]
@@ -114,14 +114,14 @@ class RegistryClient:
 
     @property
     def open_servers(self) -> list[Server]:
-        """The addresses that credentials are sent to without encryption, beyond this machine."""
+        """The addresses to which credentials are sent unencrypted, beyond this machine."""
         of_all = self._tokens or self.config.bearer_token or self.config.user_info
         readable = [server for server in self._servers if server.scheme == "http" and not is_loopback(server.host)]
         return [server for server in readable if of_all or server.credentials]
 
     def register(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
-        """Register *schema*, of the type *kind*, as a version of *subject* if it is none yet; its id. What it refers to
-        must have its places in the registry, here and below (:mod:`kafka_sink.registry.references`).
+        """Register *schema*, of the type *kind*, as a version of *subject* if it is none yet; returns its id. Here and
+        below its references must have subjects and versions (:mod:`kafka_sink.registry.references`).
 
         :raises IncompatibleSchemaError: if the registry refuses it because of an earlier version.
         :raises UnusableSchemaError: if it has rules (:func:`check_rules`).
@@ -141,9 +141,9 @@ class RegistryClient:
         return _number(answer, "id")
 
     def version_of(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
-        """The number of the version of *subject* that *schema*, of the type *kind*, is.
+        """The version number of *schema*, of the type *kind*, in *subject*.
 
-        :raises SchemaNotFoundError: if it is none.
+        :raises SchemaNotFoundError: if it is no version of it.
         """
         return _number(self._look_up(subject, schema, kind), "version")
 
@@ -152,24 +152,24 @@ class RegistryClient:
 
     def find(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int | None:
         """The id of *schema*, of the type *kind*, if it is a version of *subject*; None if it is not, or if the
-        credentials do not allow the question."""
+        credentials do not allow the request."""
         try:
             return self.id_of(subject, schema, kind)
         except (SchemaNotFoundError, RegistryDeniedError):
             return None
 
     def latest(self, subject: str, kind: str = AVRO) -> RegisteredSchema:
-        """The latest version of *subject*, which must be of the type *kind*, to be written by.
+        """The latest version of *subject*, which must be of the type *kind*, for writing.
 
-        :raises SchemaNotFoundError: if there is none, or if what it refers to is not there.
-        :raises UnusableSchemaError: if it is of another type, refers to too much, or has rules
+        :raises SchemaNotFoundError: if it, or a schema that it refers to, does not exist.
+        :raises UnusableSchemaError: if it is of another type, has too many references, or has rules
             (:func:`check_rules`).
         """
         return self._version(subject, "latest", kind, is_written=True)
 
     def version(self, subject: str, number: int, kind: str = AVRO) -> RegisteredSchema:
-        """The version *number* of *subject*, or the latest one (:data:`~kafka_sink.registry.references.LATEST`), to be
-        referred to; as :meth:`latest`. One that was deleted is found, too."""
+        """The version *number* of *subject*, or the latest one (:data:`~kafka_sink.registry.references.LATEST`), for a
+        reference to it; raises as :meth:`latest`, except for rules. A deleted version is found, too."""
         return self._version(
             subject, "latest" if number == LATEST else f"{number}?deleted=true", kind, is_written=False
         )
@@ -184,8 +184,8 @@ class RegistryClient:
         return RegisteredSchema(_number(answer, "id"), _number(answer, "version"), text)
 
     def version_with(self, schema_id: int, subject: str, kind: str = AVRO) -> SchemaText:
-        """The schema with this id, which must be a version of *subject*, to be written by; as :meth:`latest`. One id
-        stands for equal schemas of several subjects."""
+        """The schema with this id, which must be a version of *subject*, for writing; raises as :meth:`latest`. Equal
+        schemas of several subjects have the same id."""
         with within(self._limit_ms, self._clock):
             answer = self._ask("GET", f"/schemas/ids/{schema_id}")
             check_rules(subject, answer)
@@ -194,16 +194,16 @@ class RegistryClient:
         return text
 
     def schema(self, schema_id: int, kind: str = AVRO) -> SchemaText:
-        """The schema with this id, which must be of the type *kind*, with all that it refers to.
+        """The schema with this id, which must be of the type *kind*, with all schemas that it refers to.
 
-        :raises SchemaNotFoundError: if there is none, or if what it refers to is not there.
-        :raises UnusableSchemaError: if it is of another type, or refers to too much.
+        :raises SchemaNotFoundError: if it, or a schema that it refers to, does not exist.
+        :raises UnusableSchemaError: if it is of another type, or has too many references.
         """
         with within(self._limit_ms, self._clock):
             return self._with_references(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
 
     def kind(self, schema_id: int) -> str:
-        """The type of the schema with this id, as registries name it.
+        """The registry's name of the type of the schema with this id.
 
         :raises SchemaNotFoundError: if there is none.
         """
@@ -211,7 +211,7 @@ class RegistryClient:
         return schema_type if schema_type in KINDS else "of an unknown type"
 
     def incompatibilities(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> list[str]:
-        """Why *schema*, of the type *kind*, must not become a version of *subject*; nothing if it may."""
+        """The reasons why *schema*, of the type *kind*, must not become a version of *subject*; empty if it may."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         answer = self._ask("POST", path, schema, kind)
         if answer.get("is_compatible") is True:
@@ -220,12 +220,12 @@ class RegistryClient:
         return messages if isinstance(messages, list) and messages else ["no reason is given"]
 
     def types(self) -> list[str]:
-        """The types of schemas that the registry knows: a request that concerns no subject."""
+        """The types of schemas that the registry supports: a request that concerns no subject."""
         types: list[str] = self._ask("GET", "/schemas/types", expected=list)
         return types
 
     def _with_references(self, what: str, answer: dict[str, Any], kind: str) -> SchemaText:
-        """The schema in *answer*, called *what*, and all that it refers to."""
+        """The schema in *answer*, called *what*, and all schemas that it refers to."""
 
         def ask(reference: SubjectVersion) -> Any:
             path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
@@ -262,7 +262,7 @@ class RegistryClient:
                     break
                 pause(self._clock, pause_ms)
             for at, server in enumerate(self._servers):
-                # One that does not answer leaves time for the others.
+                # An address that does not answer leaves time for the others.
                 share_ms = self._left_ms() // (len(self._servers) - at)
                 try:
                     with within(share_ms, self._clock):
@@ -281,7 +281,7 @@ class RegistryClient:
         raise failure(f"the schema registry cannot be used ({reasons}); check schema.registry.url and the registry")
 
     def _authorized(self, server: Server, headers: dict[str, str]) -> dict[str, str]:
-        """*headers* with what the configuration says about the one who asks."""
+        """*headers* with the credentials of the configuration."""
         config = self.config
         if self._tokens is not None:
             try:
@@ -301,7 +301,7 @@ class RegistryClient:
 
 
 def _tokens(config: RegistryConfig, tls: SslConfig, clock: Clock) -> TokenUser | None:
-    """The tokens of ``bearer.auth.credentials.source=OAUTHBEARER``; the extensions are headers of the registry's."""
+    """The tokens of ``bearer.auth.credentials.source=OAUTHBEARER``; the extensions are headers for the registry."""
     if config.bearer_source != OAUTHBEARER:
         return None
     endpoint = TokenEndpoint("bearer.auth.issuer.endpoint.url", config.issuer_url, tls, EndpointLimits(), clock)
@@ -339,7 +339,7 @@ def _one_line(option: str, value: str) -> str:
 def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
     """The JSON in *answer*, an object or a list as *expected*.
 
-    :raises RegistryError: if the registry refused the request, or it is none.
+    :raises RegistryError: if the registry refused the request, or the answer is no such JSON.
     """
     if 300 <= answer.status < 400:
         raise RegistryError(
@@ -394,7 +394,7 @@ def _number(answer: dict[str, Any], name: str) -> int:
 
 
 def _kind_of(value: Any) -> str:
-    """*value* if it is a number, else what it is instead: it may be anything that the registry was sent."""
+    """The text of *value* if it is a number, else its type only: it may repeat a secret of the request."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64
     return str(value) if is_number else f"of type {type(value).__name__}"
 
@@ -416,16 +416,16 @@ def _json(body: bytes) -> Any:
 
 _OF_WRITING: Final = ("domainRules", "encodingRules")
 _MODES: Final = ("WRITE", "WRITEREAD")
-#: Where rules are run, if nothing is said or by these words, it is in clients.
+#: The values of ``enableAt`` with which clients run the rules.
 _IN_CLIENTS: Final = (None, "ALL", "CLIENT")
 _MOST_SHOWN: Final = 5
 _SHOWN_OF_RULES: Final = 300
 
 
 def check_rules(subject: str, answer: Mapping[str, Any]) -> None:
-    """Check the schema in *answer*, a version of *subject*, which is to be written by.
+    """Check the schema in *answer*, a version of *subject*, before rows are written by it.
 
-    :raises UnusableSchemaError: if it has rules of writing; the text names them and their types.
+    :raises UnusableSchemaError: if it has rules for writing; the text names them and their types.
     """
     rules = answer.get("ruleSet")
     if not isinstance(rules, Mapping) or rules.get("enableAt") not in _IN_CLIENTS:

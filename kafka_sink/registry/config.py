@@ -18,7 +18,7 @@ from kafka_sink.common.references import PROVIDERS, has_reference
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import ClientSslConfig
 
-#: The prefix of the options for TLS, which have Kafka's names after it, and of other names of those for a login.
+#: The prefix of the options for TLS, which have Kafka's names after it, and of alternative names of login options.
 SSL_PREFIX: Final = "schema.registry."
 
 URL: Final = "schema.registry.url"
@@ -32,7 +32,7 @@ _QUALIFIED_REFERENCE: Final = "QualifiedReferenceSubjectNameStrategy"
 
 
 class SubjectNameStrategy(StrEnum):
-    """How a subject is named. The full names of Confluent's classes are accepted too."""
+    """The strategy that names a subject. The full names of Confluent's classes are accepted, too."""
 
     TOPIC = "TopicNameStrategy"
     RECORD = "RecordNameStrategy"
@@ -45,7 +45,7 @@ _ONE_OF_STRATEGIES: Final = c.one_of(*SubjectNameStrategy)
 
 @dataclass(frozen=True)
 class RegistryConfig(c.Options):
-    """Where the registry is, who asks it, and what is asked."""
+    """The addresses of the registry, the credentials, and the schemas to register or to look up."""
 
     urls: tuple[str, ...] = c.LIST(
         (),
@@ -149,7 +149,7 @@ class RegistryConfig(c.Options):
     )
 
     def reference_subject(self, name: str) -> str:
-        """The subject of the schema that others refer to as *name*."""
+        """The subject of a schema to which others refer as *name*."""
         is_qualified = self.reference_strategy == _QUALIFIED_REFERENCE and name.endswith(".proto")
         return name.removesuffix(".proto").replace("/", ".") if is_qualified else name
 
@@ -158,7 +158,7 @@ class RegistryConfig(c.Options):
         return self.key_strategy if column == "key" else self.value_strategy
 
     def settle(self, explicit: Collection[str]) -> Self:
-        """Adapt whether schemas are registered, and how the registry is logged in to, to the options that say more."""
+        """Derive the registration of schemas and the sources of credentials from other options, unless they are set."""
         changes: dict[str, Any] = {}
         if any(map(self.chosen, ("key", "value"))) and "auto.register.schemas" not in explicit:
             changes["auto_register"] = False
@@ -215,12 +215,11 @@ class RegistryConfig(c.Options):
         return {f"{prefix}use.schema.id": schema_id for prefix, schema_id in ids.items() if schema_id is not None}
 
     def id_for(self, column: str) -> int | None:
-        """The id of the schema that *column* (``key`` or ``value``) is written by; None if none is set."""
+        """The id of the schema by which *column* (``key`` or ``value``) is written; None if none is set."""
         return self._ids.get(f"{column}.use.schema.id", self.schema_id)
 
     def chosen(self, column: str) -> str | None:
-        """The option by which *column* is written by a schema that the registry has already, as a user sets it; None if
-        it is not."""
+        """The option, as ``name=value``, that selects a registered schema for *column*; None if there is none."""
         for name in (f"{column}.use.schema.id", "use.schema.id"):
             if name in self._ids:
                 return f"{name}={self._ids[name]}"
@@ -255,8 +254,8 @@ class RegistryConfig(c.Options):
 
 _NO_RULES: Final = "the rules of data contracts are not run"
 _IN_HEADER: Final = "the id of a schema stands before the payload"
-#: Options of Confluent's serializers that decide what is written: the value that says what is written here (empty if
-#: none does), and why there is no other.
+#: Options of Confluent's serializers that change the payloads → the value that corresponds to this package's payloads
+#: (empty if there is none), and the alternative or the reason.
 _OF_ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
     "use.latest.with.metadata": ("", "set use.schema.id to the id of the version that has this metadata"),
     "context.name.strategy": ("", "name the context in schema.registry.url (…/contexts/NAME)"),
@@ -281,7 +280,7 @@ _OF_ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-#: Names of Confluent's client for Python, by the options here.
+#: Option of Confluent's client for Python → the option here.
 _TLS_OF_PYTHON: Final[Mapping[str, str]] = {
     "ssl.ca.location": "ssl.truststore.location (PEM)",
     "ssl.certificate.location": "ssl.keystore.location, a PEM file with the private key and the certificates",
@@ -290,9 +289,9 @@ _TLS_OF_PYTHON: Final[Mapping[str, str]] = {
 
 
 def check_of_serializers(name: str, value: str) -> None:
-    """Check the *value* of an option of Confluent's serializers that is none here (*name*, in lower case).
+    """Check the *value* of an option of Confluent's serializers that this package lacks (*name*, in lower case).
 
-    :raises ConfigError: if it would have something else written.
+    :raises ConfigError: if the value would change the payloads.
     """
     option = next((option for option in ("rule.executors", "rule.actions") if name.startswith(f"{option}.")), name)
     taken, reason = _OF_ONE_VALUE[option]
@@ -302,7 +301,7 @@ def check_of_serializers(name: str, value: str) -> None:
 
 
 def is_of_serializers(name: str) -> bool:
-    """Whether the option *name*, in lower case, is one that :func:`check_of_serializers` judges."""
+    """Whether the option *name*, in lower case, is one that :func:`check_of_serializers` checks."""
     return name in _OF_ONE_VALUE or name.startswith(("rule.executors.", "rule.actions."))
 
 
@@ -312,7 +311,7 @@ def is_of_registry(name: str) -> bool:
 
 
 def _own_name(name: str) -> str:
-    """Confluent's clients also take the options of a login with the prefix of those for TLS."""
+    """The option *name* without a prefix: Confluent's clients also accept login options with the prefix for TLS."""
     login = name.removeprefix(SSL_PREFIX)
     return login if login.startswith(("basic.auth.", "bearer.auth.")) else name
 
@@ -330,7 +329,7 @@ def _by_own_names(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, ClientSslConfig]:
-    """The options of the registry, and those of TLS with it.
+    """The options of the registry, and the options of TLS connections to it.
 
     :raises ConfigError: if an option is unknown or invalid, or options contradict each other.
     """
@@ -351,7 +350,7 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
 
 
 def registry_secrets(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of the options whose values are secrets and no references."""
+    """The names of the options with a secret instead of a reference to one."""
     sensitive = {name for name, (entry, _) in c.keys(RegistryConfig).items() if entry.sensitive}
     sensitive |= {f"{SSL_PREFIX}{name}" for name, (entry, _) in c.keys(ClientSslConfig).items() if entry.sensitive}
     sensitive |= {name for name, value in properties.items() if name == URL and "@" in value}

@@ -1,6 +1,6 @@
-"""Schemas that refer to others, as registries ask for and answer them: name, subject and version of each reference.
+"""Schemas that refer to others, in requests and answers of registries: name, subject and version of each reference.
 
-Called by the client and by whoever registers. It knows no socket.
+Called by the client, and before a schema is registered. It uses no socket.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#schema-references.
 """
@@ -15,15 +15,15 @@ from kafka_sink.common.bounded import INT32_MAX
 from kafka_sink.common.errors import UnusableSchemaError
 from kafka_sink.formats.schema_text import MOST_DEPTH, MOST_REFERENCES, MOST_SCHEMA_CHARACTERS, Reference, SchemaText
 
-#: The type of a schema that a registry assumes.
+#: The type of a schema without ``schemaType``.
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
-#: The types of schemas, as registries name them.
+#: The names of schema types in registries.
 KINDS: Final = (AVRO, JSON, PROTOBUF)
 
 
-#: The number that stands for the latest version, as registries have it.
+#: The number that registries use for the latest version.
 LATEST: Final = -1
 
 
@@ -49,9 +49,9 @@ def request_body(schema: SchemaText | str, kind: str) -> dict[str, Any]:
 
 
 def resolved(what: str, answer: Mapping[str, Any], kind: str, ask: Callable[[SubjectVersion], Any]) -> SchemaText:
-    """The schema in *answer*, called *what*, of the type *kind*, with all that it refers to, which *ask* answers.
+    """The schema in *answer*, called *what*, of the type *kind*, with all schemas that it refers to, which *ask* reads.
 
-    :raises UnusableSchemaError: if one is of another type, or they are beyond the bounds.
+    :raises UnusableSchemaError: if a schema is of another type, or they exceed the limits.
     """
     return _Resolving(what, kind, ask).of(answer, ())
 
@@ -87,7 +87,7 @@ class _Resolving:
 
 
 def references_in(listed: Any, what: str) -> list[tuple[str, SubjectVersion]]:
-    """The names and versions in *listed*, the references of *what*. :raises UnusableSchemaError: if they are none."""
+    """The names and versions in *listed*, the references of *what*. :raises UnusableSchemaError: if one is invalid."""
     references = []
     for reference in listed if isinstance(listed, list | tuple) else (None,):
         match reference:
@@ -105,7 +105,7 @@ def _is_number(version: int) -> bool:
 
 
 class Registry(Protocol):
-    """The questions of :func:`with_versions`."""
+    """The requests of :func:`with_versions`."""
 
     def register(self, subject: str, schema: SchemaText, kind: str) -> int: ...
 
@@ -115,13 +115,13 @@ class Registry(Protocol):
 def with_versions(
     schema: SchemaText, kind: str, registry: Registry, subject_of: Callable[[str], str], *, is_registered: bool
 ) -> SchemaText:
-    """*schema* with the versions of all that it refers to: each schema without one is a version of the subject that
-    *subject_of* has for its name, and is registered there first if *is_registered* says so, as Confluent's serializers
-    do.
+    """*schema* with the versions of all schemas that it refers to: a schema without a version is looked up in the
+    subject that *subject_of* returns for its name, or, with *is_registered*, registered there first, as in Confluent's
+    serializers.
 
-    :raises IncompatibleSchemaError: if the registry refuses one because of an earlier version.
-    :raises SchemaNotFoundError: if one is not there.
-    :raises RegistryError: if the registry refuses it otherwise, or cannot be reached.
+    :raises IncompatibleSchemaError: if the registry refuses a schema because of an earlier version.
+    :raises SchemaNotFoundError: if a schema does not exist.
+    :raises RegistryError: if the registry refuses a request otherwise, or cannot be reached.
     """
     done: dict[int, tuple[SchemaText, str, int]] = {}
 

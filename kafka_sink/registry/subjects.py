@@ -1,4 +1,4 @@
-"""Names of subjects, and what stands before a payload in Confluent's wire format."""
+"""Names of subjects, and the header of a payload in Confluent's wire format."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _HEADER_BYTES = 5
 
 
 def subject_name(strategy: str, column: str, topic: str | None, record: str | None) -> str:
-    """The subject of *column* (``key`` or ``value``) in *topic*, whose schema is the *record* of this full name.
+    """The subject of *column* (``key`` or ``value``) in *topic*; *record* is the full name of the schema's record.
 
     Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html.
 
-    :raises ConfigError: if the strategy needs a topic or a record that is not there.
+    :raises ConfigError: if the strategy needs a topic or a record that is missing.
     """
     option = f"{column}.subject.name.strategy"
     if strategy != SubjectNameStrategy.RECORD and topic is None:
@@ -38,7 +38,7 @@ def subject_name(strategy: str, column: str, topic: str | None, record: str | No
 
 
 def split_wire(payload: bytes) -> tuple[int, bytes]:
-    """The id of the schema of *payload*, in the same format, and what follows it.
+    """The id of the schema of *payload*, in the wire format, and the bytes after it.
 
     :raises SerializationError: if it does not begin with a header.
     """
@@ -50,8 +50,8 @@ def split_wire(payload: bytes) -> tuple[int, bytes]:
 
 
 def message_position(position: Sequence[int]) -> bytes:
-    """The bytes between the header and a payload of Protobuf: where the message stands in its schema, the index of
-    each message that contains it first. The first message of a schema is a single 0.
+    """The bytes between the header and a payload of Protobuf: the position of the message in its schema, after the
+    indices of the messages that contain it, the outermost first. The first message of a schema is a single 0.
 
     Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format.
     """
@@ -61,7 +61,7 @@ def message_position(position: Sequence[int]) -> bytes:
 
 
 def split_position(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """The position of the message that *data* begins with, and what follows it.
+    """The position of a message at the begin of *data*, and the bytes after it.
 
     :raises SerializationError: if it does not begin with one.
     """

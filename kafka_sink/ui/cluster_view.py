@@ -1,10 +1,9 @@
-"""What the pages show of a cluster, asked with the project's own clients, the speed of its partitions, from end offsets
-that were seen one after another, and its metrics for Prometheus, under the names that kafka_exporter gives to those
-that it has as well.
+"""The data of a cluster for the pages, read with the project's own clients; the rates of its partitions, computed from
+successive end offsets; and its metrics for Prometheus, under the names of kafka_exporter if it has the same metric.
 
-The threads of the web server call it. An answer is shared by all who ask within a second, or while it is awaited, and
-no lock is held meanwhile. What cannot be read of a group or a topic is shown as such, beside the others. It only sends
-requests that read.
+The threads of the web server call it. All callers within a second, or during a request, share its answer, and no lock
+is held during the request. A group or a topic that cannot be read is shown with its problem, with the others. It only
+sends requests that read.
 
 Source: https://github.com/danielqsj/kafka_exporter#metrics.
 """
@@ -36,10 +35,10 @@ from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription, sink_of_id
 from kafka_sink.ui.documents import group_documents, topic_documents
 
-#: Rates are those of this time; shorter ones flicker between the batches of a producer.
+#: The window of rates; in a shorter one they would fluctuate between the batches of a producer.
 _WINDOW_MS: Final = 10_000
 T = TypeVar("T")
-#: The most groups that the page describes, and the most open transactions: each of them is asked for.
+#: The most groups that the page describes, and the most open transactions: each of them takes a request.
 MOST_GROUPS: Final = 200
 MOST_TRANSACTIONS: Final = 1_000
 _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -57,7 +56,7 @@ class Rates:
         self._seen: dict[TopicPartition, deque[tuple[int, int]]] = {}
 
     def note(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """The partitions have the end offsets *ends* at *now_ms*."""
+        """Record the end offsets *ends* of partitions at *now_ms*."""
         for partition, end in ends.items():
             seen = self._seen.setdefault(partition, deque())
             if seen and end < seen[-1][1]:
@@ -68,11 +67,11 @@ class Rates:
                 seen.popleft()
 
     def keep(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget all others."""
+        """Drop the offsets of all other partitions."""
         self._seen = {partition: self._seen[partition] for partition in partitions if partition in self._seen}
 
     def per_s(self, partitions: Iterable[TopicPartition]) -> float | None:
-        """Records per second of all *partitions* together; None before each was seen twice."""
+        """Records per second of all *partitions* together; None before each has two end offsets."""
         total = 0.0
         for partition in partitions:
             seen = self._seen.get(partition, deque())
@@ -84,8 +83,8 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """An open transaction. *sink* is the name of the sink that it belongs to, if any, which has decided to commit it if
-    *is_decided*; *age_s* is None if the coordinator does not know when it began."""
+    """An open transaction. *sink* is the name of the sink to which it belongs, if any; *is_decided* if the sink has
+    decided to commit it; *age_s* is None if the coordinator does not know its begin."""
 
     transactional_id: str
     state: str
@@ -97,8 +96,8 @@ class TransactionView:
 
 @dataclass(frozen=True, slots=True)
 class RecordSearch:
-    """The records whose key contains *key* and whose value contains *value*, as UTF-8; *since* is the offset
-    or the time (ISO 8601) from which on they are searched, or empty."""
+    """The records whose key contains *key* and whose value contains *value*, as UTF-8; *since* is the offset or the
+    time (ISO 8601) at which the search begins, or empty."""
 
     key: str = ""
     value: str = ""
@@ -139,25 +138,25 @@ class ClusterView:
         self._transactions = CoordinatorClient(self._properties, timeout_ms=timeout_ms, clock=clock)
         self._rates = Rates()
         self._lock = threading.Lock()
-        # What was asked → the answer, and when it was there.
+        # Request → its answer, and the time of the answer.
         self._shared: dict[object, tuple[Future[Any], int]] = {}
 
     def close(self) -> None:
-        """Close all connections, after the requests that are under way."""
+        """Close all connections, after the requests in progress."""
         self._topics.close()
         self._groups.close()
         self._transactions.close()
 
     def topics(self) -> list[dict[str, Any]]:
-        """All topics but Kafka's internal ones, by name: ``topic_documents`` with the rates of topics and partitions
-        and the number of ``offsets`` of a topic, which markers of transactions have, too.
+        """All topics except Kafka's internal ones, by name: ``topic_documents`` with the rates of topics and partitions
+        and the number of ``offsets`` of a topic, including those of transaction markers.
 
         :raises ApiError: if no broker answered.
         """
         return self._share("topics", lambda: self._views(self._topics.list_topics(), are_all=True))
 
     def topic(self, name: str) -> dict[str, Any]:
-        """As :meth:`topics`, of one. :raises UnknownTopicOrPartitionError: if it does not exist."""
+        """As :meth:`topics`, for one topic. :raises UnknownTopicOrPartitionError: if it does not exist."""
         return self._share(("topic", name), lambda: self._views([name], are_all=False)[0])
 
     def records(self, topic: str, search: RecordSearch) -> list[ConsumedRecord]:
@@ -179,7 +178,7 @@ class ClusterView:
         return self._share(("records", topic, search), read)
 
     def groups(self) -> tuple[int, list[dict[str, Any]]]:
-        """The number of groups, and what the offsets of the first ones say (``group_documents``)."""
+        """The number of groups, and the documents of the first ones (``group_documents``)."""
 
         def read() -> tuple[int, list[dict[str, Any]]]:
             names = sorted(self._groups.list_groups())
@@ -188,7 +187,7 @@ class ClusterView:
         return self._share("groups", read)
 
     def group(self, name: str) -> dict[str, Any]:
-        """What the offsets of the group say.
+        """The document of one group (``group_documents``).
 
         :raises ApiError: if it cannot be read, for example because it does not exist.
         """
@@ -212,7 +211,7 @@ class ClusterView:
         return self._share("transactions", read)
 
     def _share(self, key: object, read: Callable[[], T]) -> T:
-        """What *read* returns, or returns to another caller now, or has returned within the last second."""
+        """The result of *read*, of a call of it by another thread now, or of a call within the last second."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             self._shared = {name: kept for name, kept in self._shared.items() if kept[1] > now_ms - _SHARED_MS}
@@ -232,7 +231,7 @@ class ClusterView:
         try:
             documents = topic_documents(self._topics, names)
         except UnknownTopicOrPartitionError:
-            # One of all topics was deleted since they were listed; a topic that was asked for is missed.
+            # One of all topics was deleted after they were listed; a single requested topic does not exist.
             present = set(self._topics.list_topics(include_internal=True))
             if len(names) == 1:
                 raise
@@ -269,7 +268,7 @@ class ClusterView:
         decided: set[Transaction] = set()
         sinks = {sink_of_id(described.transaction.transactional_id) for described in running}
         for name, topic in filter(None, sinks):
-            # Another application may use the group of that name.
+            # Another application may use a group with this name.
             with suppress(ProgressError, ApiError):
                 progress = client.run(ProgressStore(client, name, topic).read(require_stable=False))
                 decided.update(() if progress is None else progress.transactions)
@@ -327,8 +326,8 @@ FAMILIES: Final = {
 
 
 def cluster_metrics(cluster: ClusterView) -> Iterator[Metric]:
-    """Offsets of partitions, lags of groups, batches of sinks, and open transactions; only that the cluster is down, if
-    it does not answer."""
+    """Offsets of partitions, lags of groups, batches of sinks, and open transactions; only ``up`` with the value 0 if
+    the cluster does not answer."""
     try:
         metrics = [*_of_topics(cluster), *_of_groups(cluster), *_of_transactions(cluster)]
     except (KafkaError, OSError):
@@ -339,7 +338,7 @@ def cluster_metrics(cluster: ClusterView) -> Iterator[Metric]:
 
 
 def _of_transactions(cluster: ClusterView) -> Iterator[Metric]:
-    # A service without them answers all the same.
+    # A service may support no transactions.
     with suppress(UnsupportedVersionError):
         _, transactions = cluster.transactions()
         yield FAMILIES["open"].at(len(transactions))

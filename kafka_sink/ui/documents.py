@@ -20,14 +20,14 @@ from kafka_sink.exactly_once.progress import latest_batch
 def topic_documents(admin: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
     """Each of the topics with its partitions; their offsets are None if no leader has returned them.
 
-    :raises UnknownTopicOrPartitionError: if one does not exist.
+    :raises UnknownTopicOrPartitionError: if a topic does not exist.
     :raises ApiError: if no broker can be reached, or they refuse this client.
     """
     described = admin.describe_topics(names)
     # Only a leader has the offsets: a request for a partition without a leader would take the complete time-out.
     led = [info.topic_partition for topic in described.values() for info in topic.partitions if info.leader]
     first = admin.offsets(led, EARLIEST, known_only=True)
-    # A leader that has not answered would take the time of the others once more.
+    # A second request to a leader that has not answered would take the complete time-out again.
     end = admin.offsets(first, LATEST, known_only=True)
     return [
         {
@@ -69,8 +69,8 @@ def sinks_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict
 
 
 def group_documents(groups: GroupAdmin, topics: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Each of the groups with its partitions: committed offset, lag by the end offsets that *topics* knows, member; a
-    sink has no lag. A group that cannot be read is a document with its problem.
+    """Each of the groups with its partitions: committed offset, lag by the end offsets that *topics* reads, member; a
+    sink has no lag. The document of a group that cannot be read has the problem.
 
     :raises ApiError: if no broker can be reached, or they refuse this client.
     """
@@ -82,7 +82,7 @@ def group_documents(groups: GroupAdmin, topics: AdminClient, names: Sequence[str
             raise
         except ApiError as error:
             read.append((GroupDescription(name, "unknown", "", -1, ()), {}, str(error)))
-    # Members assign themselves what they like, and topics come and go.
+    # Assignments may contain any partition, because members write them, and a topic may have been deleted.
     partitions = {part for group, committed, _ in read for part in (*committed, *_members_by_partition(group))}
     ends = topics.offsets(partitions, LATEST, known_only=True) if partitions else {}
     return [_group_document(group, committed, ends, problem) for group, committed, problem in read]

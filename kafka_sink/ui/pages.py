@@ -1,8 +1,8 @@
 """The pages and the script and style that they use, as an ASGI application, and their server on loopback.
 
 Handlers run on the threads of the web server. Only GET is answered, and only to the machine's own browser: requests for
-other hosts, as DNS rebinding makes them, and from pages of other origins are refused. The files that are read are those
-of the option reportPath that the user named, and no other ones.
+other hosts, as with DNS rebinding, and from pages of other origins are refused. The only files that are read are the
+reports that the user named, files of the option reportPath.
 
 Source: https://www.starlette.io; https://www.w3.org/TR/CSP3; https://fetch.spec.whatwg.org (Origin).
 """
@@ -57,27 +57,27 @@ _SUFFIXES: Final = (".jsonl", ".json")
 
 
 class Reports:
-    """The report *path*, or those in the folder *path*, which may come to be later."""
+    """The report *path*, or the reports in the folder *path*; they may be created later."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # File → its size and time of change, and what was read then.
+        # File → its size and modification time, and the content at that time.
         self._read: dict[Path, tuple[tuple[int, int], tuple[int, Sequence[SinkProgress]]]] = {}
         self._lock = threading.Lock()
-        # Name of a file → what its lines so far come to.
+        # Name of a file → the figures of its lines so far.
         self._figures: dict[str, tuple[Tail, StreamFigures]] = {}
 
     def names(self) -> list[str]:
-        """The names of the files, the one that was written last first."""
+        """The names of the files, the last modified first."""
         if not self.path.is_dir():
             return [self.path.name] if self.path.exists() else []
-        # A link would show lines of a file elsewhere, and a pipe would be waited for.
+        # A link would show lines of another file, and reading a pipe would block.
         files = (file for file in self.path.iterdir() if file.suffix in _SUFFIXES and not file.is_symlink())
         dated = [(status.st_mtime_ns, file.name) for file in files if S_ISREG((status := file.stat()).st_mode)]
         return [name for _, name in sorted(dated, reverse=True)]
 
     def read(self, name: str) -> tuple[int, Sequence[SinkProgress]]:
-        """The number of writes in the file *name*, one of :meth:`names`, and the last ones.
+        """The number of writes in the file *name*, one of :meth:`names`, and the last writes.
 
         :raises ValueError: if it is no report.
         :raises OSError: if it cannot be read.
@@ -94,8 +94,8 @@ class Reports:
     def metrics(self) -> Iterator[Metric]:
         """The families ``kafka_sink_…`` of all files, each with its name as the label ``report``.
 
-        :raises ValueError: if one is no report.
-        :raises OSError: if one cannot be read.
+        :raises ValueError: if a file is no report.
+        :raises OSError: if a file cannot be read.
         """
         with self._lock:
             for name in self.names():
@@ -110,11 +110,11 @@ class Reports:
         return self.path / name if self.path.is_dir() else self.path
 
 
-#: A record of a megabyte may have a quarter of a million.
+#: The headers that are shown of a record; one of a megabyte may have a quarter of a million.
 MOST_HEADERS: Final = 20
 
 _HERE: Final = Path(__file__).parent
-#: An empty element, to which plotly.js adds its rules.
+#: The hash of an empty style element, to which plotly.js adds its rules.
 _EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 _HEADERS: Final = {
     "content-security-policy": (
@@ -174,7 +174,7 @@ class Pages:
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
-            # Names come from brokers, and from whoever writes to them.
+            # Names come from brokers and their clients, so they are not trusted.
             finalize=lambda value: without_controls(value) if type(value) is str else value,
         )
         self._templates.filters.update(
@@ -224,7 +224,7 @@ class Pages:
             try:
                 records = self._cluster.records(name, search)
             except (ValueError, ApiError) as error:
-                # What is still being typed: the form has to stay.
+                # The user may still be typing the start: the page keeps the form and shows the problem.
                 if not search.since:
                     raise
                 problem = str(error)
@@ -257,7 +257,7 @@ class Pages:
         return self._page("transactions", values)
 
     def streams(self, request: Request) -> Response:
-        """What a stream has done over time, by the report that the parameter ``file`` names."""
+        """The writes of a stream over time, from the report that the parameter ``file`` names."""
         reports = self._reports
         if reports is None:
             return self._page("streams", dict, path="", names=(), chosen="", rows=())
@@ -282,7 +282,7 @@ class Pages:
         return self._page("streams", values, path=str(path), is_folder=is_folder, names=names, chosen=chosen)
 
     def metrics(self) -> Iterator[Metric]:
-        """Those of the streams in the reports and of the cluster.
+        """The metrics of the streams in the reports and of the cluster.
 
         :raises ValueError: if a file is no report.
         :raises OSError: if one cannot be read.
@@ -300,7 +300,7 @@ class Pages:
         return Response(text, media_type=content_type)
 
     def _page(self, template: str, values: Callable[[], Values], **always: Any) -> Response:
-        """The page of the *template*; if there are no *values*, with what prevented them."""
+        """The page of the *template* with *values*; a page with the error if they cannot be read."""
         try:
             return self._render(template, {**always, **values()})
         except UnknownTopicOrPartitionError as error:
@@ -325,7 +325,7 @@ class PageServer(AsgiServer):
     :param port: the port of 127.0.0.1; 0 = any free port, see :attr:`url`.
     :param report: a file of the option reportPath, or a folder with such files.
     :param properties: client properties under Kafka's names.
-    :param decode: makes JSON of a value in Confluent's wire format; without it bytes are shown.
+    :param decode: converts a value in Confluent's wire format to JSON; without it bytes are shown.
     :raises OSError: if the port is in use.
     :raises ConfigError: if a property is unknown or invalid.
     """

@@ -1,7 +1,6 @@
-"""How values look on the pages: numbers, ages, and bytes of records.
+"""The display of values on the pages: numbers, ages, and bytes of records.
 
-Used by the templates, which escape what these return, on the threads of the web server. Bytes are never shown as text
-unless they are.
+Used by the templates, which escape the results, on the threads of the web server. Only valid text is shown as text.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.common.text import printable
 
-#: Of a key or value so many characters are shown.
+#: The maximum number of characters of a key or value that are shown.
 SHOWN_CHARACTERS: Final = 2_000
 #: Confluent's wire format: a zero, and the id of the schema in four bytes.
 _WIRE_HEAD: Final = 5
 _HIGHEST_ID: Final = 1 << 24
 
-#: So long values of a page are decoded.
+#: The time limit for decoding the values of a page.
 _PAGE_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ShownBytes:
-    """A key or value as text; *kind* says what the bytes are, *rest* how many of them are not shown (None: some), and
-    *problem* why they are not shown as what they are."""
+    """A key or value as text; *kind* is the kind of the bytes, *rest* the number of those that are not shown (None:
+    some), and *problem* the reason why they are not decoded."""
 
     kind: str
     text: str
@@ -40,9 +39,9 @@ class ShownBytes:
 
 
 class ByteView:
-    """Shows keys and values; those in Confluent's wire format by their schemas, if *decode* knows these.
+    """Shows keys and values; those in Confluent's wire format by their schemas, if *decode* finds these.
 
-    :param decode: makes JSON of a value in the wire format; of a long one its beginning is enough.
+    :param decode: converts a value in the wire format to JSON; the beginning of a long one is enough.
     """
 
     def __init__(self, decode: Callable[[bytes], str] | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -50,11 +49,11 @@ class ByteView:
         self._clock = clock
 
     def of_page(self) -> Callable[..., ShownBytes]:
-        """What shows the keys and values of one page, and ends to decode them after a second."""
+        """The function that shows the keys and values of one page, and decodes them for at most a second."""
         return partial(self, until_ms=self._clock.monotonic_ms() + _PAGE_MS)
 
     def __call__(self, data: bytes | None, problem: str = "", until_ms: int | None = None) -> ShownBytes:
-        """*data* as text, or in hexadecimal digits if it is none, is not decoded *until_ms*, or has a *problem*."""
+        """*data* as text, or in hexadecimal digits if it is no text, is not decoded *until_ms*, or has a *problem*."""
         if problem:
             return _in_hex("damaged", data or b"", printable(problem))
         if data is None:
@@ -76,7 +75,7 @@ class ByteView:
         return _in_hex(kind, data, problem)
 
     def _decoded(self, data: bytes, until_ms: int | None) -> str | None:
-        """The beginning of the JSON of *data*; None if nothing decodes it.
+        """The beginning of the JSON of *data*; None without a decoder.
 
         :raises SerializationError: if *data* cannot be decoded, or not in time.
         """
@@ -98,7 +97,7 @@ def _shown_text(kind: str, text: str, rest: int | None) -> ShownBytes:
 
 
 def _text(data: bytes) -> str | None:
-    """The text that *data* is in UTF-8; None if it is none, or begins with a zero as only binary formats do."""
+    """*data* as text; None if it is not UTF-8, or begins with a zero, as only binary formats do."""
     if data[0] == 0:
         return None
     try:
@@ -118,7 +117,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def shown_time(timestamp_ms: int) -> str:
-    """The moment in UTC; empty if there is none."""
+    """The time in UTC; empty if there is none."""
     if timestamp_ms == NO_TIMESTAMP:
         return ""
     try:
@@ -134,7 +133,7 @@ def shown_number(value: float | None) -> str:
 
 
 def shown_rate(value: float | None) -> str:
-    """Small rates with one digit after the point, so that a slow stream does not look like none."""
+    """Small rates with one digit after the point, so that a slow stream is not shown as 0."""
     return f"{value:.1f}" if value is not None and 0 < value < 10 else shown_number(value)
 
 
