@@ -1,7 +1,7 @@
 """For tests of other projects: a Kafka cluster and topics as pytest fixtures, and a schema registry in memory; also
-the clock that a cluster goes by (``EmbeddedCluster(clock=…)``).
+the clock of a cluster (``EmbeddedCluster(clock=…)``).
 
-pytest loads the fixtures automatically, so nothing is imported here before it is asked for.
+pytest loads the fixtures automatically, so modules are imported here on demand only.
 """
 
 from __future__ import annotations

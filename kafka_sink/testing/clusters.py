@@ -1,5 +1,5 @@
-"""From the settings of a test run to its cluster, in this process or shared by all processes of the run, with a
-certificate and a user made for it.
+"""The cluster of a test run, created from its settings, in this process or shared by all processes of the run, with a
+new certificate and a new user.
 
 Nothing is written to disk. The certificate is valid for a week, for this machine only.
 """
@@ -31,7 +31,7 @@ _USER: Final = "kafkalite"
 
 @dataclass(frozen=True)
 class ClusterSecurity:
-    """*protocol* is that of the only listener; *certificate* and *key* are PEM, empty without TLS.
+    """*protocol* is the protocol of the only listener; *certificate* and *key* are PEM, empty without TLS.
 
     To pass it to another process, use :func:`dataclasses.asdict`.
     """
@@ -44,7 +44,7 @@ class ClusterSecurity:
 
     @classmethod
     def of(cls, protocol: str, mechanism: str = SCRAM_SHA_512) -> ClusterSecurity:
-        """A new certificate and a new password, where *protocol* needs them.
+        """A new certificate and a new password, if *protocol* needs them.
 
         :raises ConfigError: if one of the names is unknown.
         :raises RequirementError: if TLS is wanted and the package ``cryptography`` is not installed.
@@ -60,7 +60,7 @@ class ClusterSecurity:
 
     @property
     def broker_options(self) -> Mapping[str, str]:
-        """Options of the cluster, by Kafka's names."""
+        """Options of the cluster, under Kafka's names."""
         options = {"listeners": f"{self.protocol}://{_HOST}:0"}
         if self.certificate:
             options |= {"ssl.keystore.key": self.key, "ssl.keystore.certificate.chain": self.certificate}
@@ -70,7 +70,7 @@ class ClusterSecurity:
         return options
 
     def client(self, bootstrap_servers: str) -> dict[str, str]:
-        """Options of clients by the names of Kafka's own clients, which are those of this project too."""
+        """Options of clients under the names of Kafka's own clients, which this project uses, too."""
         options = {"bootstrap.servers": bootstrap_servers, "security.protocol": self.protocol}
         if self.certificate:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.certificate}
@@ -80,7 +80,7 @@ class ClusterSecurity:
         return options
 
     def librdkafka(self, bootstrap_servers: str) -> dict[str, Any]:
-        """Options by the names of librdkafka, which confluent-kafka and many others use."""
+        """Options under the names of librdkafka, which confluent-kafka and many others use."""
         options = {"bootstrap.servers": bootstrap_servers, "security.protocol": self.protocol}
         if self.certificate:
             options["ssl.ca.pem"] = self.certificate
@@ -89,7 +89,7 @@ class ClusterSecurity:
         return options
 
     def aiokafka(self, bootstrap_servers: str) -> dict[str, Any]:
-        """Options by the names of aiokafka and kafka-python."""
+        """Options under the names of aiokafka and kafka-python."""
         servers = bootstrap_servers.split(",")
         options: dict[str, Any] = {"bootstrap_servers": servers, "security_protocol": self.protocol}
         if self.certificate:
@@ -101,7 +101,7 @@ class ClusterSecurity:
 
 
 def _certificate() -> tuple[str, str]:
-    """A certificate that signs itself, and its key, as PEM."""
+    """A self-signed certificate, and its key, as PEM."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -143,8 +143,8 @@ class ClusterSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> ClusterSettings:
-        """*settings* has ``nodes``, ``security`` (such as SASL_SSL), ``mechanism``, and options of the broker: by
-        Kafka's names or by those of the fields of ``BrokerConfig``.
+        """*settings* has ``nodes``, ``security`` (such as SASL_SSL), ``mechanism``, and options of the broker: under
+        Kafka's names or under those of the fields of ``BrokerConfig``.
 
         :raises ConfigError: the text names the setting.
         """
@@ -172,7 +172,7 @@ class ClusterSettings:
 
 
 class SharedCluster:
-    """A cluster in another process of the test run, by what can be done from here."""
+    """A cluster in another process of the test run, with the operations that work from this process."""
 
     def __init__(self, bootstrap_servers: str, security: ClusterSecurity) -> None:
         self.bootstrap_servers: Final = bootstrap_servers

@@ -64,7 +64,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Called by pytest-xdist for each worker, in the process that starts them: tell it of the shared cluster."""
+    """Called by pytest-xdist for each worker, in the process that starts them: pass it the shared cluster's address."""
     config: pytest.Config = node.config
     ini_settings = _ini_settings(config)
     if not _is_shared(ini_settings):
@@ -110,7 +110,7 @@ def _settings(settings: Mapping[str, Any]) -> ClusterSettings:
 
 
 def _shared_connection(config: pytest.Config) -> Mapping[str, Any] | None:
-    """How to reach the shared cluster, in a worker of pytest-xdist that has one."""
+    """The connection to the shared cluster, in a worker of pytest-xdist that has one."""
     connection: Mapping[str, Any] | None = getattr(config, "workerinput", {}).get(_INI)
     return connection
 
@@ -167,20 +167,20 @@ def kafkalite_function_cluster(_kafkalite_settings: ClusterSettings) -> Iterator
 
 @pytest.fixture
 def kafkalite_client(kafkalite_cluster: Cluster, _kafkalite_settings: ClusterSettings) -> dict[str, str]:
-    """What clients need to connect to ``kafkalite_cluster``, by the names of Kafka's own clients, as
-    :class:`~kafka_sink.KafkaProducer` takes them; Spark's options have ``kafka.`` before the names."""
+    """The options with which clients connect to ``kafkalite_cluster``, under the names of Kafka's own clients, as
+    :class:`~kafka_sink.KafkaProducer` accepts them; Spark's options have ``kafka.`` before the names."""
     return _kafkalite_settings.security.client(kafkalite_cluster.bootstrap_servers)
 
 
 @pytest.fixture
 def kafkalite_librdkafka(kafkalite_cluster: Cluster, _kafkalite_settings: ClusterSettings) -> dict[str, Any]:
-    """As ``kafkalite_client``, by the names of librdkafka, for confluent-kafka."""
+    """As ``kafkalite_client``, under the names of librdkafka, for confluent-kafka."""
     return _kafkalite_settings.security.librdkafka(kafkalite_cluster.bootstrap_servers)
 
 
 @pytest.fixture
 def kafkalite_aiokafka(kafkalite_cluster: Cluster, _kafkalite_settings: ClusterSettings) -> dict[str, Any]:
-    """As ``kafkalite_client``, by the names of aiokafka and kafka-python, whose constructors take them with ``**``."""
+    """As ``kafkalite_client``, under the names of aiokafka and kafka-python; pass them to a constructor with ``**``."""
     return _kafkalite_settings.security.aiokafka(kafkalite_cluster.bootstrap_servers)
 
 
@@ -199,8 +199,8 @@ def kafkalite_topic(request: pytest.FixtureRequest, kafkalite_cluster: Cluster) 
 
 @pytest.fixture
 def kafkalite_topics(request: pytest.FixtureRequest, kafkalite_cluster: Cluster) -> Iterator[tuple[str, ...]]:
-    """The topics of ``@pytest.mark.kafkalite_topics("orders", "payments", partitions=6)``: new and empty, whatever an
-    earlier test left in them; deleted after the test."""
+    """The topics of ``@pytest.mark.kafkalite_topics("orders", "payments", partitions=6)``: new and empty, even if an
+    earlier test used topics with these names; deleted after the test."""
     mark = request.node.get_closest_marker(_TOPICS_MARK)
     if mark is None or not mark.args or not all(isinstance(name, str) for name in mark.args):
         raise pytest.UsageError(f"the fixture kafkalite_topics needs @pytest.mark.{_TOPICS_MARK}(NAME, …), got {mark}")
@@ -215,10 +215,10 @@ def kafkalite_topics(request: pytest.FixtureRequest, kafkalite_cluster: Cluster)
 
 @contextlib.contextmanager
 def _locked(connection: Mapping[str, Any] | None, names: Sequence[str]) -> Iterator[None]:
-    """While no other worker with the same cluster has one of *names*; the system frees those of a worker that died."""
+    """Lock *names* among the workers with the same cluster; the system releases the locks of a worker that died."""
     folder = None if connection is None else Path(connection["locks"])
     with contextlib.ExitStack() as files:
-        # In the same order everywhere, so that no two wait for each other.
+        # In the same order in all workers, so that no two wait for each other.
         for name in sorted(set(names)):
             if folder is not None:
                 fcntl.flock(files.enter_context((folder / f"{name}.lock").open("w")), fcntl.LOCK_EX)

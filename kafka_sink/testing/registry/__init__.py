@@ -1,4 +1,4 @@
-"""The schema registry for tests and development, and the judges of compatibility that it asks.
+"""The schema registry for tests and development, and its judges of compatibility.
 
-It knows no Kafka. What production needs of a registry, its client, is in :mod:`kafka_sink.registry`.
+It does not depend on Kafka. The client of a registry, which production uses, is in :mod:`kafka_sink.registry`.
 """

@@ -1,10 +1,10 @@
-"""Avro in the registry: the text by which schemas are kept and compared, whether a new one is valid, and whether data
-of one can be read by another.
+"""Avro in the registry: the text by which schemas are stored and compared, the validation of new schemas, and the check
+whether data of one schema can be read by another.
 
-The text is that of Avro's own library, so that the same schema in other words is the same text. Apache's package
-decides whether data can be read; it finds names otherwise than Java's library does, which Confluent's registry uses, so
-it is given schemas in which all names stand in full. Rules of Java's library that readers of old schemas overlook,
-defaults above all, decide whether a schema is valid. The JSON of a schema is one that
+The text is the same as in Avro's own library, so equal schemas with different spellings have the same text. Apache's
+package checks whether data can be read; it resolves names differently from Java's library, which Confluent's registry
+uses, so it gets schemas with full names only. A new schema is validated by rules of Java's library that are not applied
+when old schemas are read, above all for defaults. The JSON of a schema is one that
 :mod:`kafka_sink.formats.avro.parsing` has accepted.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/ (names, schema resolution, default values), Schema.toString,
@@ -27,18 +27,18 @@ from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import MOST_DEPTH, SchemaText
 from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps
 
-#: The names that have a meaning in a type, in an enum as well, and in a field; all others are properties, and are kept.
+#: The attributes with a meaning in a type (and in an enum), and in a field; all others are properties, and are kept.
 _OF_TYPES: Final = frozenset(
     ["doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"]
 )
 _OF_FIELDS: Final = frozenset(["aliases", "default", "doc", "name", "order", "type"])
-#: The namespace of types that have none, once they are spelled out: within others they would get theirs. Not shown.
+#: The namespace of types without one in full names: within other types they would inherit one. It is never shown.
 NO_NAMESPACE: Final = "kafkalite_no_namespace"
 _WORDS: Final = PRIMITIVES | NAMED | PART.keys() | {"union"}
 
 
 def canonical(declared: Any, *, is_normal: bool = False) -> str:
-    """The text of the schema *declared*; with *is_normal*, the same for properties in any order, too."""
+    """The text of the schema *declared*; with *is_normal*, it does not depend on the order of properties."""
     return compact(_Writer(is_normal).type(declared, ""))
 
 
@@ -48,12 +48,12 @@ def compact(value: Any, *, is_sorted: bool = False) -> str:
 
 
 def full_name(name: str, namespace: str) -> str:
-    """*name*, which may stand within *namespace*, in full."""
+    """The full name of *name* within *namespace*."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 class _Rewriter:
-    """Writes the JSON of a schema anew, each type within the namespace *outer*."""
+    """Rewrites the JSON of a schema, each type within the namespace *outer*."""
 
     def __init__(self) -> None:
         self._declared: set[str] = set()
@@ -78,8 +78,8 @@ class _Rewriter:
         return self._name(self._used(kind, outer), outer)
 
     def _used(self, name: str, outer: str) -> str:
-        """A declared type that is used within *outer*, in full; of one in another schema, only what is written is
-        known."""
+        """The full name of a declared type that is used within *outer*; the name as it is written for a type of another
+        schema."""
         full = full_name(name, outer)
         return name if full not in self._declared and name in self._declared else full
 
@@ -89,10 +89,10 @@ class _Rewriter:
 
     @abstractmethod
     def _named(self, kind: str, declared: Mapping[str, Any], full: str, outer: str) -> dict[str, Any]:
-        """The type that is *declared* as *full*."""
+        """The type *declared* with the full name *full*."""
 
     def _properties(self, declared: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        """What is written of *declared* beside *names*."""
+        """The attributes of *declared* that are written in addition to *names*."""
         return {}
 
 
@@ -141,7 +141,7 @@ class _Writer(_Rewriter):
 
 
 def spelled_out(declared: Any) -> Any:
-    """The JSON of the schema *declared* with all names in full, and without what nobody reads or writes by.
+    """The JSON of the schema *declared* with full names, and without attributes that do not affect the data.
 
     :raises FormatError: if aliases are not names.
     """
@@ -149,7 +149,7 @@ def spelled_out(declared: Any) -> Any:
 
 
 def records_of(part: Any) -> Iterator[Mapping[str, Any]]:
-    """The records in *part* of a schema that is :func:`spelled_out`."""
+    """The records in *part* of a schema from :func:`spelled_out`."""
     return (kind for kind in _named_in(part) if "fields" in kind)
 
 
@@ -197,18 +197,18 @@ def _aliases(declared: Mapping[str, Any]) -> list[str]:
 
 #: Apache's package compares the name of each field with all names before it.
 _MOST_FIELDS: Final = 5_000
-#: Of two schemas.
+#: The maximum number of problems of two schemas.
 _MOST_PROBLEMS: Final = 100
-#: Of fields, looked for in records of one name.
+#: The maximum number of lookups of fields in records with one name.
 _MOST_NAMES: Final = 1_000_000
-#: Of a problem: it may name all symbols of an enum.
+#: The maximum length of a problem, which may name all symbols of an enum.
 _MOST_CHARACTERS: Final = 500
 
 
 def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
-    """Why data of *writer* cannot be read as *reader*; nothing if it can.
+    """The reasons why data of *writer* cannot be read as *reader*; empty if it can.
 
-    :raises CannotJudgeError: if Apache's package is missing, or does not read one of them.
+    :raises CannotJudgeError: if Apache's package is missing, or does not accept one of the schemas.
     """
     try:
         from avro import compatibility
@@ -230,7 +230,7 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
     if twice is not None:
         return [f"the field '{twice}' of the reader stands for several fields of the writer"]
     kinds = dict.fromkeys(incompatibility.name.upper() for incompatibility in verdict.incompatibilities)
-    # The root is always among them.
+    # The locations always include the root.
     paths = ", ".join(f"path '{path}'" for path in sorted(verdict.locations - {"/"} or {"/"}))
     messages = ", ".join(f"{message:.{_MOST_CHARACTERS}}" for message in sorted(verdict.messages)).replace(
         f"{NO_NAMESPACE}.", ""
@@ -239,14 +239,14 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
 
 
 def _checker(package: Any) -> Any:
-    """Apache's checker, which ends: its steps are counted, and of the problems that it finds some are kept, where it
-    copies all of them with each."""
+    """Apache's checker with limits: its steps are counted, and only some problems are kept, because it copies all of
+    them at each step."""
 
     class Checker(package.ReaderWriterCompatibilityChecker):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self._steps = Steps("Avro schemas")
-            #: By identity: Apache's schemas are compared as JSON.
+            #: Identity of a schema → its fields; the schemas themselves would be compared as JSON.
             self._fields: dict[int, Mapping[str, Any]] = {}
 
         def get_compatibility(self, reader: Any, writer: Any, *location: Any) -> Any:
@@ -278,7 +278,7 @@ def _checker(package: Any) -> Any:
 
 
 def _some_of(result: Any) -> Any:
-    """*result* with some of its problems: one is enough to refuse a schema."""
+    """*result* with at most :data:`_MOST_PROBLEMS` problems: one is enough to refuse a schema."""
     if len(result.incompatibilities) > _MOST_PROBLEMS:
         del result.incompatibilities[_MOST_PROBLEMS:]
         result.messages = set(sorted(result.messages)[:_MOST_PROBLEMS])
@@ -287,8 +287,8 @@ def _some_of(result: Any) -> Any:
 
 
 def _found_twice(reader: Any, writer: Any) -> str | None:
-    """A field of a record in *reader* that stands, by its name and aliases, for several fields of the same record in
-    *writer*: Java's library refuses it, and the package takes the first."""
+    """A field of a record in *reader* that matches, by its name and aliases, several fields of the same record in
+    *writer*: Java's library refuses it, and the package uses the first."""
     steps = Steps("Avro schemas", _MOST_NAMES)
     written: dict[str, list[Counter[str]]] = {}
     for record in records_of(writer):
@@ -305,13 +305,13 @@ def _found_twice(reader: Any, writer: Any) -> str | None:
     return None
 
 
-#: Defaults of records within one another may stand for exponentially many values.
+#: The number of values in defaults of nested records may grow exponentially.
 _MOST_VALUES: Final = 10_000
 _ORDERS: Final = ("ascending", "descending", "ignore")
 
 
 def check_new(declared: Any) -> None:
-    """Check the JSON of the schema *declared*, in which nothing refers to others.
+    """Check the JSON of the schema *declared*, which refers to no other schema.
 
     :raises FormatError: if aliases, an order or a default are not valid; the text names the field.
     """
@@ -335,7 +335,7 @@ class _Defaults:
         self._values = count(1)
 
     def fits(self, kind: Any, value: Any, depth: int) -> bool:
-        """Whether *value*, of a default, is one of the type *kind*; of a union, of any of its types."""
+        """Whether *value* in a default is a value of the type *kind*, or of any type of a union."""
         if next(self._values) > _MOST_VALUES or depth > MOST_DEPTH:
             return False
         if isinstance(kind, list):
@@ -366,7 +366,7 @@ def _is_integer(value: Any, bits: int) -> bool:
 
 
 def _default(field: Mapping[str, Any]) -> Any:
-    """The default of *field*; where a number with a fraction is expected, a text, such as NaN, is the number in it."""
+    """The default of *field*; for a float or double a text, such as NaN, is converted to the number."""
     value = field["default"]
     if field["type"] in ("float", "double") and isinstance(value, str):
         with contextlib.suppress(ValueError):

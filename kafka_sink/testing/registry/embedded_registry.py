@@ -1,6 +1,6 @@
 """A schema registry on loopback, for development and tests: the REST API that clients use.
 
-With a data directory its content outlives it; without, nothing does.
+With a data directory its content is stored on disk, otherwise in memory only.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
 """
@@ -30,11 +30,11 @@ _FILE: Final = "schema-registry.json"
 
 
 class _Request(NamedTuple):
-    """A request without its path, and its parts that the route names."""
+    """A request, with the parts of its path that the route names."""
 
     parts: Mapping[str, str]
     query: Mapping[str, str]
-    #: What the query says more than once: the keys and the values of metadata.
+    #: The metadata in the query, whose parameters ``key`` and ``value`` may be repeated.
     properties: Mapping[str, str]
     body: Mapping[str, Any]
 
@@ -55,7 +55,7 @@ class _Request(NamedTuple):
         return self.query.get(name, "").lower() == "true"
 
     def number(self, name: str, default: int) -> int:
-        """The number *name* of the body. :raises RefusalError: if it is none."""
+        """The number *name* of the body. :raises RefusalError: if it is no number."""
         value = self.body.get(name)
         if value is None:
             return default
@@ -125,7 +125,7 @@ def _set_mode(store: SchemaStore, ask: _Request) -> Any:
     return ask.body
 
 
-#: Method and path, and what is answered. A subject may contain any character, as %2F. A text is answered as it is.
+#: Method and path → the answer. A subject may contain any character, such as %2F. Texts are returned unchanged.
 _ROUTES: Final[Mapping[str, _Action]] = {
     "GET /": lambda store, ask: {},
     "GET /contexts": lambda store, ask: ["."],
@@ -179,7 +179,7 @@ _ROUTES: Final[Mapping[str, _Action]] = {
         }.items()
     },
 }
-#: What a part of a path may be.
+#: The patterns of the parts of a path.
 _PARTS: Final = {"id": "[0-9]{1,10}", "version": "[^/]{1,20}"}
 _PATTERNS: Final = tuple(
     (
@@ -196,7 +196,7 @@ _PATTERNS: Final = tuple(
 
 
 def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[int, Any]:
-    """HTTP's status, and the JSON or the text that *store* answers to a request."""
+    """The HTTP status, and the JSON or the text of the answer of *store* to a request."""
     try:
         address = urlsplit(target)
         words = parse_qsl(address.query, max_num_fields=100)
@@ -210,7 +210,7 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
             if match is not None and of_method == method:
                 parts = {name: unquote(part) for name, part in match.groupdict().items()}
                 asked = _Request(parts, dict(words), dict(zip(keys, values, strict=False)), _object(body))
-                # What is only read, and what is registered, takes time that depends on schemas of others.
+                # No lock for GET and POST, whose time depends on the schemas of clients.
                 with store.lock if method in ("PUT", "DELETE") else nullcontext():
                     return 200, action(store, asked)
         raise RefusalError(404)
@@ -222,7 +222,7 @@ def _object(body: bytes) -> Mapping[str, Any]:
     try:
         text = body.decode()
         parsed = None if is_too_deep(text) else json.loads(text or "{}")
-        # Halves of characters, which no file and no answer can have.
+        # Raises for surrogates, which neither files nor answers can contain.
         json.dumps(parsed, ensure_ascii=False).encode()
     except ValueError:
         parsed = None
@@ -252,10 +252,10 @@ class EmbeddedRegistry(LocalServer):
     name = "schema-registry"
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, *, data_dir: str | Path | None = None) -> None:
-        """*port* 0 chooses a free one. With *data_dir*, which may be that of a cluster, all is kept there.
+        """*port* 0 selects a free one. With *data_dir*, which may be a cluster's, the content is stored there.
 
         :raises OSError: if the port or *data_dir* is in use.
-        :raises ConfigError: if what is in *data_dir* is damaged.
+        :raises ConfigError: if the file in *data_dir* is damaged.
         """
         file = None if data_dir is None else CheckedFile(Path(data_dir), OsFileSystem(), _FILE)
         with ExitStack() as undo:

@@ -1,7 +1,7 @@
-"""Whether JSON that fits one schema fits another, by the rules of Confluent's registry.
+"""Checks whether JSON that fits one schema fits another, by the rules of Confluent's registry.
 
-Judged are types, properties, items, enumerations, bounds, and alternatives. What has anything else that may refuse
-values, in a part that was changed, is not judged.
+It compares types, properties, items, enumerations, bounds, and alternatives. It refuses to judge a schema with any
+other keyword that may refuse values in a part that was changed.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/schema-evolution.html#json-schema-compatibility-rules.
 """
@@ -20,7 +20,7 @@ from kafka_sink.testing.registry.avro_judge import compact
 from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps
 
 _ALTERNATIVES: Final = ("oneOf", "anyOf", "allOf")
-#: Of each type, the keywords that are compared.
+#: Type → the keywords that are compared.
 _OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _OF_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "object": frozenset({"properties", "required", "additionalProperties", "minProperties", "maxProperties"}),
@@ -34,9 +34,9 @@ _OF_TYPES: Final[Mapping[str, frozenset[str]]] = {
 
 
 def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
-    """Why JSON of *writer* may not fit *reader*, each with its path in the reader's schema; nothing if it does.
+    """The reasons why JSON of *writer* may not fit *reader*, with their paths in the reader's schema; empty if it fits.
 
-    :raises CannotJudgeError: if they differ in what is not judged.
+    :raises CannotJudgeError: if they differ in keywords that are not compared.
     """
     try:
         return list(_Comparison().of(parse_schema(reader), parse_schema(writer), ""))
@@ -45,7 +45,7 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
 
 
 class _Choice(NamedTuple):
-    """A schema that consists of others: all of them, or any."""
+    """A schema that combines others: all of them, or any."""
 
     is_all: bool
     is_any: bool
@@ -54,9 +54,9 @@ class _Choice(NamedTuple):
 
 class _Comparison:
     def __init__(self) -> None:
-        #: Each alternative of one schema is compared with each of the other, down to the leaves.
+        #: A limit, because each alternative of one schema is compared with each of the other, at all levels.
         self._steps = Steps("JSON Schemas")
-        #: By a schema's identity and a keyword, its values, which many pairs need; the schema keeps its identity so.
+        #: Identity of a schema and keyword → the schema, so that its identity stays valid, and the keyword's values.
         self._values: dict[tuple[int, str], tuple[Any, frozenset[str]]] = {}
 
     def of(self, reader: Any, writer: Any, path: str) -> Iterator[str]:
@@ -101,7 +101,7 @@ class _Comparison:
             yield f"COMBINED_TYPE_SUBSCHEMAS_CHANGED: an alternative at path '{path or '/'}' takes less than before"
 
     def _are_matched(self, new: Sequence[Any], old: Sequence[Any], path: str) -> bool:
-        """Whether each part of the shorter list has one of its own in the other that it is compatible with."""
+        """Whether each part of the shorter list can be paired with a different, compatible part of the other list."""
         fits = [[at for at, part in enumerate(new) if self._fits(part, one, path)] for one in old]
         taken: dict[int, int] = {}
 
@@ -211,19 +211,19 @@ def _choice(schema: Mapping[str, Any]) -> _Choice | None:
 
 
 def _only(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """*schema* for its type *kind* alone."""
+    """*schema*, restricted to its type *kind*."""
     kept = _OF_TYPES.get(kind, frozenset())
     return {"type": kind, **{name: value for name, value in schema.items() if name in kept}}
 
 
 def _type(schema: Mapping[str, Any]) -> str | None:
-    """The type of *schema*; None if it has values only."""
+    """The type of *schema*; None if it only lists values."""
     kind = schema.get("type")
     constraints = schema.keys() & CONSTRAINTS
     if kind is None and constraints <= {"enum", "const"}:
         return None
     if kind is None:
-        # What only values of one type can have says the type, as for Confluent's registry.
+        # Keywords that apply to one type only imply the type, as in Confluent's registry.
         kind = next((name for name, keywords in _OF_TYPES.items() if constraints <= keywords), None)
     if not isinstance(kind, str) or kind not in _OF_TYPES or isinstance(schema.get("items"), list):
         raise CannotJudgeError("a changed JSON Schema without a type that is known, or with items in a list")
@@ -238,7 +238,7 @@ def _check(schema: Mapping[str, Any], *compared: str) -> None:
 
 
 def _is_same(reader: Any, writer: Any) -> bool:
-    # Python takes 1 and true for equal.
+    # In Python 1 and True are equal.
     return reader == writer and compact(reader, is_sorted=True) == compact(writer, is_sorted=True)
 
 
@@ -261,7 +261,7 @@ def _changed(path: str, reader: Any, writer: Any) -> str:
     return f"TYPE_CHANGED: the schema at path '{path or '/'}' is {reader!r:.60}, which does not take {writer!r:.60}"
 
 
-#: Whether the first value of a keyword takes all that the second one does.
+#: Keyword → whether its first value accepts all that the second one accepts.
 _BOUNDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), operator.ge),
     **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), operator.le),

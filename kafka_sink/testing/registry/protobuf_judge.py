@@ -1,4 +1,4 @@
-"""Whether messages of one Protobuf schema can be read by another, by the rules of Confluent's registry.
+"""Checks whether messages of one Protobuf schema can be read by another, by the rules of Confluent's registry.
 
 Messages are compared by their names within the package, fields by their numbers. A field may be added or removed at any
 time, unless it is required or leaves a oneof; fields that could be set together must not exclude each other afterwards.
@@ -18,7 +18,7 @@ from kafka_sink.formats.protobuf.descriptors import descriptors, kind_name, link
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.testing.registry.refusals import CannotJudgeError
 
-#: Types that are read as each other; all others are read as themselves alone.
+#: Type → its group of types that can be read as each other; all others can only be read as the same type.
 _GROUPS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("int32", "int64", "uint32", "uint64", "bool", "enum"), "a number"),
     **dict.fromkeys(("sint32", "sint64"), "a zigzag number"),
@@ -31,9 +31,9 @@ _REQUIRED: Final = 2
 
 
 def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
-    """Why messages of *writer* cannot be read by *reader*, each with the path of the field; nothing if they can.
+    """The reasons why messages of *writer* cannot be read by *reader*, with the path of each field; empty if they can.
 
-    :raises CannotJudgeError: if one has groups, or is written in an edition.
+    :raises CannotJudgeError: if one of the schemas has groups, or is written in an edition.
     """
     read, written = (_Schema(descriptors(linked(schema)).file) for schema in (reader, writer))
     reasons = list(_Comparison(read, written).all())
@@ -48,15 +48,15 @@ class _Message:
     name: str
     declared: Any
     is_proto3: bool
-    #: What it declares itself, by their last names.
+    #: Its nested messages, by their last names.
     messages: Mapping[str, _Message]
 
 
 class _Schema:
-    """The messages of a file, and of all that it imports."""
+    """The messages of a file, and of all its imports."""
 
     def __init__(self, files: Sequence[Any]) -> None:
-        #: By full names, as fields have them.
+        #: Full name, as in fields → message.
         self.named: dict[str, _Message] = {}
         for file in files:
             if file.syntax == "editions":
@@ -83,7 +83,7 @@ class _Comparison:
         self._waiting: deque[tuple[_Message, _Message]] = deque()
 
     def all(self) -> Iterator[str]:
-        """Why not all messages can be read."""
+        """The reasons why messages cannot be read."""
         yield from self._of_types(self._reader.messages, self._writer.messages)
         while self._waiting:
             yield from self._of_messages(*self._waiting.popleft())
@@ -94,7 +94,7 @@ class _Comparison:
             self._waiting.append((reader, writer))
 
     def _of_types(self, reader: Mapping[str, _Message], writer: Mapping[str, _Message]) -> Iterator[str]:
-        """Of the messages that a file or a message declares."""
+        """The reasons in the messages that a file or a message declares."""
         for name, message in writer.items():
             if message.declared.options.map_entry:
                 continue
@@ -145,7 +145,7 @@ def _of_scalars(new: str, old: str, labels: tuple[str | None, ...], path: str) -
 
 
 def _of_removed(reader: Any, writer: Any, numbers: Container[int], path: str) -> Iterator[str]:
-    """Fields that are missing from those with *numbers*; a oneof may be removed as a whole."""
+    """The reasons about fields that *numbers* lacks; a whole oneof may be removed."""
     left = {oneof.name for oneof in reader.oneof_decl} | {
         _oneof(field, writer) for field in writer.field if field.number in numbers
     }
@@ -160,7 +160,7 @@ def _of_removed(reader: Any, writer: Any, numbers: Container[int], path: str) ->
 
 
 def _of_oneofs(reader: Any, writer: Any, path: str) -> Iterator[str]:
-    """Fields that exclude each other, and did not."""
+    """The reasons about fields that exclude each other now, and did not before."""
     earlier = {field.number: _oneof(field, writer) or field.number for field in writer.field}
     together: dict[str, set[Any]] = {}
     for field in reader.field:
@@ -175,7 +175,7 @@ def _of_oneofs(reader: Any, writer: Any, path: str) -> Iterator[str]:
 
 
 def _oneof(field: Any, message: Any) -> str | None:
-    """The oneof that *field* is in. proto3 has one for each optional field, which does not count."""
+    """The oneof of *field*, except those that proto3 has for optional fields."""
     if not field.HasField("oneof_index") or field.proto3_optional:
         return None
     return str(message.oneof_decl[field.oneof_index].name)
@@ -188,7 +188,7 @@ def _shape(field: Any, message: _Message | None) -> str:
 
 
 def _label(field: Any, message: _Message) -> str | None:
-    """What stands before *field* in the text of *message*; None if nothing does."""
+    """The label before *field* in the text of *message*; None if there is none."""
     if field.label == _OPTIONAL:
         is_written = field.proto3_optional if message.is_proto3 else not field.HasField("oneof_index")
         return "optional" if is_written else None

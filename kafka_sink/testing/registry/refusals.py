@@ -1,4 +1,4 @@
-"""What the registry says when it refuses a request: the codes and texts of Confluent's registry.
+"""The errors with which the registry refuses requests: the codes and texts of Confluent's registry.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html#errors.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-#: Comparisons of types that a judge makes of two schemas: some 5,000 columns that may be null need 30,000.
+#: The maximum number of comparisons of types for two schemas: about 5,000 nullable columns need 30,000.
 _MOST_STEPS: Final = 50_000
 
 _SOFT_DELETED: Final = "was soft deleted.Set permanent=true to delete permanently"
 _NOT_SOFT_DELETED: Final = "was not deleted first before being permanently deleted"
-#: Of each code, what is said. Its first three digits are HTTP's status.
+#: Code → text. The first three digits of a code are the HTTP status.
 _TEXTS: Final[Mapping[int, str]] = {
     400: "{}",
     404: "HTTP 404 Not Found",
@@ -41,7 +41,7 @@ _TEXTS: Final[Mapping[int, str]] = {
 
 
 class RefusalError(Exception):
-    """A request that the registry refuses, with Confluent's *code* and what its text names."""
+    """A request that the registry refuses, with Confluent's *code* and the arguments of its text."""
 
     def __init__(self, code: int, *named: object) -> None:
         super().__init__(_TEXTS[code].format(*named))
@@ -50,14 +50,14 @@ class RefusalError(Exception):
 
 
 class CannotJudgeError(Exception):
-    """A pair of schemas that a judge does not know to judge as Confluent's registry does."""
+    """A pair of schemas that a judge cannot compare as Confluent's registry does."""
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(f"this registry cannot judge {what}; {remedy}set compatibility NONE for it")
 
 
 class Steps:
-    """Counts what a judge does, because two schemas of a mebibyte may need more comparisons than anybody waits for."""
+    """Counts and limits the comparisons of a judge: two schemas of a mebibyte may need far too many."""
 
     def __init__(self, what: str, most: int = _MOST_STEPS) -> None:
         self._what = what

@@ -1,9 +1,9 @@
-"""The subjects of the registry: their versions and ids, levels and modes, and what is changed of them.
+"""The subjects of the registry: their versions and ids, levels and modes, and the changes of them.
 
-Called by the threads of the HTTP server, or directly by tests. It knows no socket. A state is replaced and never
-changed, so readers take no lock. Schemas of others are parsed and compared without one; the lock is held while a change
-is checked against the state that it changes, and stored. A change is on disk, if there is a file, before it is seen: an
-id that was answered is never given to another schema.
+Called by the threads of the HTTP server, or directly by tests. It uses no socket. A state is replaced and never
+modified, so readers take no lock. Schemas of clients are parsed and compared without one; the lock is held while a
+change is checked against the current state, and stored. A change is on disk, if there is a file, before it is visible:
+an id that was returned is never assigned to another schema.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
 """
@@ -28,7 +28,7 @@ from kafka_sink.testing.registry.schemas import KeptSchema, problems
 
 @dataclass(frozen=True)
 class Version:
-    """A schema in a subject. One that is deleted can still be read by those who know it."""
+    """A schema in a subject. A deleted one can still be read by its id, and by its number on request."""
 
     schema_id: int
     schema: KeptSchema
@@ -42,7 +42,7 @@ class RegistryState:
     subjects: dict[str, dict[int, Version]] = field(default_factory=dict)
     levels: dict[str, dict[str, Any]] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
-    #: How often versions were dropped for ever since the start: others may get their numbers. Not stored.
+    #: The number of permanent deletions since the start, after which numbers may be reused. Not stored.
     drops: int = 0
 
     def copy(self) -> RegistryState:
@@ -51,7 +51,7 @@ class RegistryState:
         return RegistryState(self.last_id, subjects, levels, dict(self.modes), self.drops)
 
     def of_subject(self, name: str) -> object:
-        """All by which a schema is judged that is registered for the subject *name*, and refers to others."""
+        """The part of the state on which the check of a new schema for the subject *name* depends."""
         scope = (name, "")
         return self.drops, self.subjects.get(name), [(self.levels.get(owner), self.modes.get(owner)) for owner in scope]
 
@@ -93,24 +93,24 @@ READWRITE: Final = "READWRITE"
 READONLY: Final = "READONLY"
 IMPORT: Final = "IMPORT"
 MODES: Final = (READWRITE, READONLY, IMPORT)
-#: The subject whose level and mode are those of all that have none.
+#: The subject whose level and mode are the defaults of all subjects.
 GLOBAL: Final = ""
 _LEVEL: Final = "compatibilityLevel"
-#: The words in a request for what a level consists of.
+#: Name in a request → the part of a level.
 _LEVEL_WORDS: Final = {"compatibility": _LEVEL, "normalize": "normalize"}
-#: How often a schema is judged anew because its subject has changed meanwhile.
+#: The maximum number of checks of a schema whose subject changes during the check.
 _MOST_TRIES: Final = 100
 
 
 class SchemaStore:
-    """All that a registry keeps, in *file* if there is one. A schema has the same id in every subject.
+    """The content of a registry, stored in *file* if there is one. A schema has the same id in every subject.
 
-    :raises ConfigError: if *file* does not hold what was written.
+    :raises ConfigError: if the content of *file* is invalid.
     """
 
     def __init__(self, file: CheckedFile | None = None) -> None:
         self._file = file
-        #: Held by who reads a state to change it.
+        #: Held while a state is read in order to change it.
         self.lock = threading.RLock()
         stored = None if file is None else file.read()
         try:
@@ -122,7 +122,7 @@ class SchemaStore:
 
     @contextmanager
     def _changed(self) -> Iterator[RegistryState]:
-        """The state to be changed: it is kept, and seen, unless something goes wrong. Called under the lock."""
+        """A copy of the state for a change: stored and made visible unless an error occurs. Called under the lock."""
         draft = self._state.copy()
         yield draft
         if self._file is not None:
@@ -135,11 +135,11 @@ class SchemaStore:
     # Versions
 
     def subjects(self, *, prefix: str = "", deleted: bool = False) -> list[str]:
-        """The names of all subjects that begin with *prefix*; with *deleted*, of deleted ones too."""
+        """The names of all subjects that begin with *prefix*; with *deleted*, of deleted ones, too."""
         return sorted(name for name in self._state.subjects if name.startswith(prefix) and self._live(name, deleted))
 
     def versions(self, subject: str, *, deleted: bool = False) -> dict[int, Version]:
-        """The versions of *subject* by their numbers; with *deleted*, those that are deleted, too.
+        """The versions of *subject* by their numbers; with *deleted*, deleted ones, too.
 
         :raises RefusalError: if there is no such subject.
         """
@@ -199,18 +199,18 @@ class SchemaStore:
         ]
 
     def ask(self, reference: SubjectVersion) -> Mapping[str, Any]:
-        """The version *reference*, for those who refer to it: one that is deleted, too."""
+        """The version *reference*, for schemas that refer to it, even if it is deleted."""
         return self.version(reference.subject, str(reference.version), deleted=True)[1].schema.shown()
 
     def find(
         self, subject: str, schema: KeptSchema, *, normalize: bool = False, deleted: bool = False
     ) -> tuple[int, Version]:
-        """The version of *subject* that *schema* is, with its number.
+        """The version of *subject* that is equal to *schema*, with its number.
 
         :raises RefusalError: if there is none.
         """
         versions = self.versions(subject, deleted=deleted)
-        # As at registration, where a schema gets the contract of the version before it.
+        # As at registration, where a schema inherits the contract of the version before it.
         for candidate in (schema, _inheriting(schema, list(self._live(subject).values()))):
             parsed = self._parsed(subject, candidate, normalize)
             for number, version in reversed(versions.items()):
@@ -221,8 +221,8 @@ class SchemaStore:
     def register(
         self, subject: str, schema: KeptSchema, *, normalize: bool = False, schema_id: int = -1, number: int = 0
     ) -> tuple[int, Version]:
-        """The version of *subject* that *schema* is, or becomes, with its number. *schema_id* and *number* are given in
-        the mode IMPORT only, where compatibility does not count.
+        """The version of *subject* that is equal to *schema*, or a new one, with its number. *schema_id* and *number*
+        are only allowed in the mode IMPORT, which does not check compatibility.
 
         :raises RefusalError: if it is no schema, not compatible with earlier versions, or not allowed in the mode.
         """
@@ -239,7 +239,7 @@ class SchemaStore:
     def _judged(
         self, subject: str, schema: KeptSchema, normalize: bool, schema_id: int, number: int
     ) -> tuple[int, Version] | KeptSchema:
-        """The version of *subject* that *schema* is; if it is none, the schema, parsed, which may become one."""
+        """The version of *subject* that is equal to *schema*; without one, the parsed schema, which may be added."""
         if subject.startswith(":."):
             raise RefusalError(42208, subject)
         self._check_writable(subject)
@@ -282,10 +282,10 @@ class SchemaStore:
     def incompatibilities(
         self, subject: str, schema: KeptSchema, number: str | None, *, normalize: bool = False
     ) -> list[str]:
-        """Why *schema* must not become a version of *subject*, compared with the version *number*, or with all that its
-        level compares with; nothing if it may.
+        """The reasons why *schema* must not become a version of *subject*, compared with the version *number*, or with
+        the versions that its level requires; empty if it may.
 
-        :raises RefusalError: if it is no schema, if there is no such version, or if nobody here knows.
+        :raises RefusalError: if it is no schema, if there is no such version, or if no judge can compare them.
         """
         live = self._live(subject)
         wanted = -1 if number is None else _number(number)
@@ -297,7 +297,7 @@ class SchemaStore:
         return self._reasons(subject, self._parsed(subject, schema, normalize), compared)
 
     def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """Delete the versions of *subject*; their numbers. What is deleted with *permanent* was deleted before.
+        """Delete the versions of *subject*; returns their numbers. With *permanent* they must be deleted already.
 
         :raises RefusalError: if there is no such subject, if it may not be deleted, or if others refer to it.
         """
@@ -315,7 +315,7 @@ class SchemaStore:
         return numbers
 
     def delete_version(self, subject: str, wanted: str, *, permanent: bool = False) -> int:
-        """As :meth:`delete`, of one version; its number."""
+        """As :meth:`delete`, for one version; returns its number."""
         number, version = self.version(subject, wanted, deleted=True)
         if version.is_deleted and not permanent:
             raise RefusalError(40406, subject, number)
@@ -329,9 +329,9 @@ class SchemaStore:
     # Levels and modes
 
     def level(self, subject: str = GLOBAL, *, in_scope: bool = False) -> dict[str, Any]:
-        """The level of *subject*, with *in_scope* completed by that of all.
+        """The level of *subject*, with *in_scope* completed by the global one.
 
-        :raises RefusalError: if it has none of its own, and that was asked for.
+        :raises RefusalError: if it has none of its own, without *in_scope*.
         """
         everybody = {_LEVEL: "BACKWARD", **self._state.levels.get(GLOBAL, {})}
         own = self._state.levels.get(subject)
@@ -342,7 +342,7 @@ class SchemaStore:
         return dict(own)
 
     def set_level(self, words: Mapping[str, Any], subject: str = GLOBAL) -> None:
-        """Set what *words*, those of a request, say. :raises RefusalError: if they say nothing that is kept here."""
+        """Set the level in *words*, the body of a request. :raises RefusalError: if a name or a value is invalid."""
         settings = {name: value for name, value in words.items() if value is not None}
         unkept = sorted(settings.keys() - _LEVEL_WORDS.keys())
         if unkept:
@@ -356,7 +356,7 @@ class SchemaStore:
             state.levels.setdefault(subject, {}).update({_LEVEL_WORDS[name]: value for name, value in settings.items()})
 
     def delete_level(self, subject: str = GLOBAL) -> dict[str, Any]:
-        """Forget the level of *subject*, which is answered. :raises RefusalError: if it has none."""
+        """Remove the level of *subject* and return it. :raises RefusalError: if it has none."""
         if subject != GLOBAL and subject not in self._state.levels:
             raise RefusalError(40401, subject)
         level = self.level(subject)
@@ -365,20 +365,20 @@ class SchemaStore:
         return level
 
     def mode_in_scope(self, subject: str) -> str:
-        """The mode of *subject*, or that of all if it has none."""
+        """The mode of *subject*, or the global one if it has none."""
         return self._state.modes.get(subject) or self._state.modes.get(GLOBAL, READWRITE)
 
     def mode(self, subject: str = GLOBAL, *, in_scope: bool = False) -> str:
-        """The mode of *subject*. :raises RefusalError: if it has none of its own, and that was asked for."""
+        """The mode of *subject*. :raises RefusalError: if it has none of its own, without *in_scope*."""
         if subject != GLOBAL and not in_scope and subject not in self._state.modes:
             raise RefusalError(40409, subject)
         return self.mode_in_scope(subject)
 
     def set_mode(self, mode: str, subject: str = GLOBAL, *, force: bool = False) -> None:
-        """Set the mode of *subject*. With IMPORT its versions have to be deleted, unless *force* is set, and are
-        forgotten.
+        """Set the mode of *subject*. For IMPORT all its versions must be deleted, and are removed permanently; with
+        *force* they are kept.
 
-        :raises RefusalError: if there is no such mode, or if versions are left.
+        :raises RefusalError: if there is no such mode, or if versions are not deleted.
         """
         mode = mode.upper()
         if mode not in MODES:
@@ -397,7 +397,7 @@ class SchemaStore:
             state.modes[subject] = mode
 
     def delete_mode(self, subject: str = GLOBAL) -> str:
-        """Forget the mode of *subject*, which is answered. :raises RefusalError: if it has none."""
+        """Remove the mode of *subject* and return it. :raises RefusalError: if it has none."""
         if subject != GLOBAL and subject not in self._state.modes:
             raise RefusalError(40401, subject)
         mode = self.mode(subject)
@@ -405,7 +405,7 @@ class SchemaStore:
             state.modes.pop(subject, None)
         return mode
 
-    # What these have in common
+    # Common parts
 
     def _live(self, subject: str, deleted: bool = False) -> dict[int, Version]:
         versions = self._state.subjects.get(subject, {})
@@ -457,7 +457,7 @@ class SchemaStore:
 
 
 def _inheriting(schema: KeptSchema, earlier: Sequence[Version]) -> KeptSchema:
-    """*schema* with the contract of the latest version where it has none of its own; if it is empty, with all of it."""
+    """*schema* with the missing parts of the contract of the latest version; if it is empty, with its text, too."""
     if not earlier:
         return schema
     latest = earlier[-1].schema
@@ -467,7 +467,7 @@ def _inheriting(schema: KeptSchema, earlier: Sequence[Version]) -> KeptSchema:
 
 
 def _number(wanted: str) -> int:
-    """The number of a version that *wanted* is; -1 for the latest."""
+    """The version number in *wanted*; -1 for the latest."""
     if wanted in ("latest", "-1"):
         return -1
     number = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) <= 10 else 0

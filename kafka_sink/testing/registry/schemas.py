@@ -1,6 +1,6 @@
-"""Schemas as the registry keeps them: checked, and in the words in which they are compared.
+"""Schemas as the registry stores them: validated, and in the form in which they are compared.
 
-Called on any thread, without a lock. What others refer to is asked for with a function, and not kept.
+Called on any thread, without a lock. References are resolved with a function, and their schemas are not kept.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html,
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/data-contracts.html.
@@ -31,11 +31,11 @@ from kafka_sink.testing.registry.json_judge import problems as json_problems
 from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_problems
 from kafka_sink.testing.registry.refusals import CannotJudgeError, RefusalError
 
-#: Answers a version of a subject, as the registry shows it.
+#: Returns a version of a subject, as in the registry's answers.
 Ask = Callable[[SubjectVersion], Mapping[str, Any]]
-#: The names that a schema may have beside its text and references.
+#: The parts that a schema may have in addition to its text and references.
 CONTRACT: Final = ("metadata", "ruleSet")
-#: What would change the schema, and is not done here.
+#: Parts of a request that would change the schema, and are not supported.
 _NOT_KEPT: Final = ("schemaTagsToAdd", "schemaTagsToRemove", "propagateSchemaTags")
 _READ_OR_WRITTEN: Final = frozenset({"WRITE", "READ", "WRITEREAD"})
 _MODES_OF_RULES: Final[Mapping[str, frozenset[str]]] = {
@@ -48,21 +48,21 @@ _NAME_OF_RULE: Final = re.compile(r"[^\W\d][\w-]{0,63}")
 
 @dataclass(frozen=True)
 class KeptSchema:
-    """A schema of one of :data:`KINDS`, the names and versions of those that it refers to, and what :data:`CONTRACT`
-    names, if it has that."""
+    """A schema of one of :data:`KINDS`, the names and versions of its references, and its parts in :data:`CONTRACT`, if
+    it has any."""
 
     kind: str
     text: str
     references: tuple[tuple[str, SubjectVersion], ...] = ()
     contract: Mapping[str, Any] = field(default_factory=dict)
-    #: The same for the same schema; empty if it was not parsed.
+    #: Equal for equal schemas; empty before it is parsed.
     guid: str = ""
 
     @classmethod
     def of(cls, shown: Mapping[str, Any]) -> KeptSchema:
-        """The schema in the body of a request, or as :meth:`shown`.
+        """The schema in the body of a request, or in the result of :meth:`shown`.
 
-        :raises RefusalError: if it is none.
+        :raises RefusalError: if it is invalid.
         """
         text, kind = shown.get("schema") or "", shown.get("schemaType") or AVRO
         if kind not in KINDS or not isinstance(text, str):
@@ -82,17 +82,17 @@ class KeptSchema:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Those of its metadata."""
+        """The properties of its metadata."""
         properties = self.contract.get("metadata", {}).get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What the same schemas have in common, once they are parsed."""
+        """The key that is equal for equal schemas, once they are parsed."""
         return self.kind, self.guid
 
     def shown(self) -> dict[str, Any]:
-        """As a registry answers it: Avro is not mentioned."""
+        """The schema as in a registry's answers, without ``schemaType`` for Avro."""
         shown: dict[str, Any] = {} if self.kind == AVRO else {"schemaType": self.kind}
         if self.references:
             shown["references"] = [
@@ -101,7 +101,7 @@ class KeptSchema:
         return {**shown, **self.contract, "guid": self.guid, "schema": self.text}
 
     def parsed(self, ask: Ask, *, is_normal: bool = False) -> KeptSchema:
-        """This schema in the words in which it is kept, with its :attr:`guid`; with *is_normal*, in its normal form.
+        """This schema in the form in which it is stored, with its :attr:`guid`; with *is_normal*, in its normal form.
 
         :raises RefusalError: if it is no schema.
         """
@@ -123,14 +123,14 @@ class KeptSchema:
         return replace(self, text=text, references=references, guid=_guid(words, references, self.contract))
 
     def whole(self, ask: Ask) -> SchemaText:
-        """This schema with all that it refers to. :raises RefusalError: if that is not there, or no schema."""
+        """This schema with all schemas that it refers to. :raises RefusalError: if one is missing, or invalid."""
         try:
             return resolved("the schema", self.shown(), self.kind, ask)
         except UnusableSchemaError as error:
             raise RefusalError(42201, error) from None
 
     def is_found_as(self, kept: KeptSchema, ask: Ask) -> bool:
-        """Whether whoever looks for this schema finds *kept*: it is the same, or what *kept* refers to is written out.
+        """Whether a lookup of this schema finds *kept*: they are equal, or this has the references of *kept* inline.
 
         Both are parsed."""
         if self.identity == kept.identity:
@@ -139,14 +139,14 @@ class KeptSchema:
         return is_written_out and self.text == canonical(json_of(linked_avro(kept.whole(ask))))
 
     def serialized(self, ask: Ask) -> str:
-        """Of Protobuf, the descriptor in base64, for clients that do not parse texts; of others the text."""
+        """The descriptor in base64 for Protobuf, for clients that do not parse texts; the text for other formats."""
         return file_descriptor(linked(self.whole(ask))) if self.kind == PROTOBUF else self.text
 
 
 def problems(reader: KeptSchema, writer: KeptSchema, ask: Ask) -> list[str]:
-    """Why data of *writer* cannot be read by *reader*; nothing if it can. Both are parsed.
+    """The reasons why data of *writer* cannot be read by *reader*; empty if it can. Both are parsed.
 
-    :raises RefusalError: if nobody here knows.
+    :raises RefusalError: if no judge can compare them.
     """
     if reader.kind != writer.kind:
         return [f"Incompatible because of different schema type: it is {reader.kind}, and was {writer.kind}"]
@@ -162,7 +162,7 @@ def problems(reader: KeptSchema, writer: KeptSchema, ask: Ask) -> list[str]:
 
 
 def _guid(words: str, references: tuple[tuple[str, SubjectVersion], ...], contract: Mapping[str, Any]) -> str:
-    """As Confluent's registry has it for schemas of Avro and JSON without metadata and rules."""
+    """The GUID, the same as in Confluent's registry for Avro and JSON schemas without metadata and rules."""
     md5 = hashlib.md5(words.encode(), usedforsecurity=False)
     for name, reference in references:
         md5.update(f"{name}{reference.subject}".encode() + reference.version.to_bytes(4, "big", signed=True))
@@ -178,7 +178,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _check_rules(rules: Any) -> None:
-    """:raises RefusalError: if *rules* is no set of rules as Confluent's registry takes it."""
+    """:raises RefusalError: if *rules* is no set of rules that Confluent's registry accepts."""
     names: set[str] = set()
     listed = rules.items() if isinstance(rules, Mapping) else [("ruleSet", None)]
     for name, entries in listed:
