@@ -2,8 +2,8 @@
 a file.
 
 The main thread waits for the signal, and writes the file during that time; the server of metrics
-(:mod:`kafka_sink.http.local_server`) has threads of its own. The file is replaced atomically, so it is never read
-incompletely; an error of rendering or writing it is logged and has no other effect.
+(:mod:`kafka_sink.http.local_server`) has its own threads. The file is replaced atomically, so no reader sees a part of
+it; an error of rendering or writing it is logged and has no other effect.
 """
 
 from __future__ import annotations

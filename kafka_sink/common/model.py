@@ -29,7 +29,7 @@ class TopicPartition(NamedTuple):
 
 
 def host_and_port(host: str, port: int) -> str:
-    """``host:port``, as in ``bootstrap.servers``; IPv6 addresses stand in brackets."""
+    """``host:port``, as in ``bootstrap.servers``; IPv6 addresses are in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

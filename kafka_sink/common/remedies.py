@@ -25,7 +25,7 @@ _LOWER_TIMEOUT: Final = (
     "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the former or raise the latter"
 )
 
-#: ``{prefix}`` stands before the names of options as the user writes them, ``{sink}`` is the name of a sink, and
+#: ``{prefix}`` is the prefix of options as the user writes them, ``{sink}`` is the name of a sink, and
 #: ``{topic}`` the topic under whose name its progress is stored.
 REMEDIES: Final[Mapping[Situation, Mapping[ErrorCode, str]]] = {
     Situation.RECORDS: {

@@ -226,7 +226,7 @@ def _locked(connection: Mapping[str, Any] | None, names: Sequence[str]) -> Itera
 
 
 def _with_topics(cluster: Cluster, mark: pytest.Mark | None, names: Sequence[str]) -> Iterator[str]:
-    """Create *names* as *mark* says, yield the first of them, and delete all."""
+    """Create the topics *names* with the arguments of *mark*, yield the first of them, and delete all."""
     from kafka_sink.testing.clusters import delete_if_there
 
     wanted: Mapping[str, Any] = {} if mark is None else mark.kwargs

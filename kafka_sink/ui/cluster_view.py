@@ -42,7 +42,7 @@ T = TypeVar("T")
 MOST_GROUPS: Final = 200
 MOST_TRANSACTIONS: Final = 1_000
 _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-#: Records on a page, and the newest ones in which a key is searched.
+#: The records on a page, and the newest records that are searched for a key or a value.
 SHOWN_RECORDS: Final = 50
 SEARCHED_RECORDS: Final = 5_000
 _SHARED_MS: Final = 1_000

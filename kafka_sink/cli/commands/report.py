@@ -1,6 +1,6 @@
 """``kafkalite report``: shows the file of the option reportPath: the writes of a stream over time.
 
-Runs on the main thread. It reads one file, of which it keeps the shown lines only, and connects to nothing.
+Runs on the main thread. It reads one file, keeps only the lines that it shows, and opens no connection.
 """
 
 from __future__ import annotations

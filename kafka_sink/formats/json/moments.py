@@ -1,6 +1,6 @@
 """Writers of dates and timestamps: ``2026-01-31`` and ``2026-01-31T12:00:00.000+01:00``. Called on the task's thread.
 
-The periods in which a time zone has one offset from UTC are found once per process, from Python's database.
+The periods in which a time zone has one offset from UTC are computed once per process, from Python's database.
 
 Source: https://docs.python.org/3/library/zoneinfo.html;
 apache/spark ``JSONOptions.scala`` (dateFormat, timestampFormat and timestampNTZFormat in write).

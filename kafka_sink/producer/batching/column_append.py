@@ -132,7 +132,7 @@ class ColumnAppender:
     def _carry_out(
         self, plan: _Plan, callback: DeliveryCallback | None, deadline: int, appended: AppendedRows
     ) -> tuple[list[int], bool]:
-        """Append the rows as *plan* says: (runs whose open batch has changed since, whether a batch can be sent).
+        """Append the rows by *plan*: (runs whose open batch has changed since, whether a batch can be sent).
 
         No row of such a run is appended, so its rows stay in order when they are planned again.
         """
@@ -205,7 +205,7 @@ class _Plan:
         return np.asarray(self._timestamps - np.repeat(np.where(is_new, firsts, bases), lengths), dtype=np.int64)
 
     def _roll_over(self, run: int, start: int, end: int, sizes: Int64s) -> None:
-        """Split the run ``start … end - 1`` into the rest of the open batch and new batches behind it."""
+        """Split the run ``start … end - 1`` into the rest of the open batch and new batches after it."""
         target = self._targets[run]
         least = np.cumsum(self._content[start:end] + _LEAST_OVERHEAD)
         fitting = 0

@@ -165,7 +165,7 @@ _LOADS_EVERY_MS = 10
 class PartitionLoads:
     """Reports the lengths of *queues* to *partitioner*.
 
-    :param availability_timeout_ms: partitions of a node that has accepted nothing for so long are left out; 0: never.
+    :param availability_timeout_ms: partitions of a node that accepted no batch for this time are left out; 0: never.
     """
 
     def __init__(self, queues: PartitionQueues, partitioner: BuiltInPartitioner, availability_timeout_ms: int) -> None:

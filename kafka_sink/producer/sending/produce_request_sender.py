@@ -93,7 +93,7 @@ class ProduceRequestSender:
         """(the nodes that can take a request now, how long the others need at least, ms)."""
         nodes: list[Node] = []
         delay_ms = FOREVER_MS
-        # Sorted by id, so that the order is the same in every run, whatever the hashes of the host names are.
+        # Sorted by id, so that the order does not depend on the hashes of host names, which change with each run.
         for node in sorted(ready_nodes, key=lambda node: node.id):
             can_take = self._client.ready(node, now_ms)
             if self._loads is not None:

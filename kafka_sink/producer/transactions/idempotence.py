@@ -147,7 +147,7 @@ class IdempotenceManager:
         # the second one, the first could only be stored after the second. So the first batch is sent alone.
         is_unknown = not state.is_known_to_broker
         has_stale_identity = state.identity != self._identity
-        # The oldest batch may be stored although its answer is unknown. With as many batches behind it, the broker
+        # The oldest batch may be stored although its answer is unknown. With as many batches after it, the broker
         # would take its retry for an out-of-order batch, and under a new sequence the batch would be stored twice.
         is_window_full = state.numbered - state.in_flight[oldest] >= _BATCHES_REMEMBERED
         return is_unknown or has_stale_identity or is_window_full
@@ -179,9 +179,9 @@ class IdempotenceManager:
     def failed(self, batch: ProducerBatch) -> None:
         """Record that *batch* failed, which may leave a gap in the sequences of its partition.
 
-        The batches behind it keep their sequences until their answers show whether there is a gap: under new sequences,
+        The batches after it keep their sequences until their answers show whether there is a gap: under new sequences,
         a batch that the broker stored, but whose answer was lost, would be stored twice. An answer that refuses this
-        batch is not enough: an earlier attempt of it, or a batch behind it, may be stored.
+        batch is not enough: an earlier attempt of it, or a batch after it, may be stored.
         """
         if batch.has_sequence:
             self._state(batch.topic_partition).in_flight.pop(batch, None)
