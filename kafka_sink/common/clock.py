@@ -1,8 +1,8 @@
 """The clock: the only module that reads the time.
 
 State machines never read the time: they receive ``now_ms``. Threads and public classes hold a :class:`Clock`, so a test
-or a simulator can replace it. There are two times, which are never mixed: the monotonic time for deadlines, and the
-wall clock for record timestamps.
+or a simulator can replace it. There are two times: the monotonic time for deadlines of waits, and the wall clock for
+times that are stored or exchanged, such as record timestamps and the expiry of tokens.
 
 It also has a deadline for all waits of a thread (:func:`within`), and the pauses between attempts, which grow
 exponentially with jitter (KIP-580).
@@ -36,7 +36,7 @@ class Clock(Protocol):
         """Milliseconds since an arbitrary start; never decreases. Use it for every deadline."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch. Use it for record timestamps only."""
+        """Milliseconds since the Unix epoch. Use it for stored or exchanged times, such as record timestamps."""
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Wait on *condition* (held by the caller) for at most *timeout_ms*; False after a time-out."""
