@@ -6,6 +6,8 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -106,16 +108,49 @@ def helped(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
             yield from helped(each, f"{name} {part}")
 
 
+def in_words(text: str) -> str:
+    """*text* of a docstring or a comment, with a word for each name of code."""
+    return re.sub(r"``[^`]*``|:\w+:`[^`]*`|\*\w+\*", "code", text)
+
+
 def test_docstrings_and_help_keep_the_rules_for_words() -> None:
-    texts = [(name, re.sub(r"``[^`]*``|:\w+:`[^`]*`", "code", text)) for name, text in documented()]
+    texts = [(name, in_words(text)) for name, text in documented()]
     assert len(texts) > 200
     assert [f"{name}: {fault}" for name, text in texts for fault in prose.faults(text)] == []
 
 
+@cache
+def modules() -> list[tuple[Path, str, ast.Module]]:
+    """Path, source and tree of every module."""
+    paths = sorted((ROOT / "kafka_sink").rglob("*.py"))
+    sources = [path.read_text(encoding="utf-8") for path in paths]
+    return [(path, source, ast.parse(source)) for path, source in zip(paths, sources, strict=True)]
+
+
+def internal() -> Iterator[tuple[str, str]]:
+    """All docstrings and comments, and where they are."""
+    documented_nodes = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for path, source, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, documented_nodes) and (text := ast.get_docstring(node)):
+                yield f"{path.name}:{node.body[0].lineno}", text
+        lines = enumerate(map(str.strip, source.split("\n")), 1)
+        for is_comment, run in groupby(lines, lambda line: line[1].startswith("#")):
+            if is_comment:
+                comment = list(run)
+                yield f"{path.name}:{comment[0][0]}", " ".join(line.lstrip("#: ") for _, line in comment)
+
+
+def test_all_docstrings_and_comments_keep_the_rules_for_words() -> None:
+    texts = [(place, in_words(text)) for place, text in internal()]
+    assert len(texts) > 5000
+    assert [f"{place}: {fault}" for place, text in texts for fault in prose.faults(text)] == []
+
+
 def errors() -> Iterator[tuple[str, str]]:
     """The texts of errors and warnings in the code, and where they are."""
-    for path in sorted((ROOT / "kafka_sink").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, _, tree in modules():
+        for node in ast.walk(tree):
             said: list[ast.expr] = []
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 said = node.exc.args
