@@ -1,4 +1,4 @@
-"""What goes wrong: each fault begins when its context is entered and is over when that is left."""
+"""The faults of a chaos run: each one lasts while its context is entered."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.support.killed_spark import kill_session
 _SHORT_MS: Final = 6000
 _OUTAGE_S: Final = _SHORT_MS / 1000 + 3
 _START_S: Final = 120.0
-#: How long two drivers are alive.
+#: How long two drivers run at the same time.
 _BOTH_S: Final = 5.0
 
 
 @dataclass
 class World:
-    """What faults happen to; *chance* chooses among nodes and processes."""
+    """The servers and the program that faults affect; *chance* chooses among nodes and processes."""
 
     servers: Servers
     program: Program
@@ -51,7 +51,7 @@ class World:
 
 
 class Target(Enum):
-    """What a fault concerns. Two faults of Spark at the same time would often be one."""
+    """The system that a fault affects. Two faults of Spark at the same time would often be one."""
 
     SPARK = auto()
     KAFKA = auto()
@@ -196,7 +196,7 @@ _NETWORK: Final = (
     Fault("answers lost", Target.NETWORK, lambda world: world.servers.network.losing_answers()),
 )
 
-#: What the others are compared with.
+#: The baseline that other faults are compared with.
 PLAIN: Final = Fault("driver restarted", Target.SPARK, _driver_restarted)
 
 MOVE: Final = Fault("leaders moved", Target.KAFKA, _leaders_moved)

@@ -1,4 +1,4 @@
-"""The network between Spark and Kafka, as a proxy that works on bytes and therefore under TLS, too."""
+"""The network between Spark and Kafka, as a proxy that forwards bytes and therefore works with TLS, too."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tests.support.asyncio_proxy import ForwardingProxy, reset
 
 _CHUNK_BYTES = 64 * 1024
 _SLOW_S = 0.1
-#: The share of answers that are lost while answers are lost, and how long their clients wait until the connection ends.
+#: The fraction of responses that :meth:`Network.losing_answers` loses, and how long a client then waits until the
+#: connection ends.
 _LOST_SHARE = 0.03
 _DEAF_S = 1.0
 
 
 class Network(ForwardingProxy[int]):
-    """Its faults may be begun and ended on any thread, and at the same time."""
+    """Its faults may begin and end on any thread, and overlap."""
 
     def __init__(self, fronts: Mapping[int, int], seed: int) -> None:
         super().__init__(fronts)
@@ -47,7 +48,7 @@ class Network(ForwardingProxy[int]):
 
     @contextlib.contextmanager
     def losing_answers(self) -> Iterator[None]:
-        """Within, answers of brokers are lost now and then; a second later the connection ends."""
+        """Within, some responses of brokers are lost; a second later the connection ends."""
         self._loses_answers = True
         try:
             yield

@@ -1,7 +1,7 @@
-"""The network between the nodes of a Kafka, as a proxy that knows who connects, and to whom.
+"""The network between the nodes of a Kafka cluster, as a proxy that knows both nodes of each connection.
 
-A node names itself by the client id of its first request, in plain text: ``raft-client-2``, ``broker-2-fetcher-0``, or
-``2``. What is cut concerns nodes alone; clients use other listeners.
+The client id of a connection's first request identifies the node, in plain text: ``raft-client-2``,
+``broker-2-fetcher-0``, or ``2``. Faults affect connections between nodes only; clients use other listeners.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _HEADER: Final = struct.Struct(">ihhih")
 
 
 class Channel(Enum):
-    """What nodes connect for."""
+    """The purpose of a connection between nodes."""
 
     BROKERS = "replication, transactions' markers, and what brokers verify"
     CONTROLLERS = "the quorum, heartbeats, and what brokers learn of the cluster"
 
 
 class Place(NamedTuple):
-    """Where connections of a *channel* to *node* arrive: the port behind the proxy."""
+    """The destination of the connections of a *channel* to *node*: the port behind the proxy."""
 
     channel: Channel
     node: int
@@ -61,7 +61,7 @@ class _Connection:
 
 @dataclass
 class Toll:
-    """What faults have taken, by channel: connections that were reset or refused, and bytes that were lost."""
+    """The damage of all faults, by channel: connections that were reset or refused, and bytes that were lost."""
 
     reset: Counter[Channel] = field(default_factory=Counter)
     lost_bytes: Counter[Channel] = field(default_factory=Counter)
@@ -75,9 +75,9 @@ class Toll:
 
 
 class NodeNetwork(ForwardingProxy[Place]):
-    """Nodes have to be told of the ports before it.
+    """The nodes must advertise the proxy's ports to each other.
 
-    Its faults may be begun and ended on any thread, and at the same time.
+    Its faults may begin and end on any thread, and overlap.
     """
 
     def __init__(self, fronts: Mapping[int, Place]) -> None:
@@ -101,8 +101,8 @@ class NodeNetwork(ForwardingProxy[Place]):
 
     @contextlib.contextmanager
     def unheard(self, node: int, channel: Channel) -> Iterator[None]:
-        """Within, nothing that *node* sends to another node on *channel* arrives, requests nor answers, and no
-        connection ends. Connections that have lost something end afterwards."""
+        """Within, neither requests nor responses that *node* sends to another node on *channel* arrive, and no
+        connection ends. Connections that have lost bytes are reset afterwards."""
         ways = [Way(channel, node, other) for other in self._others(node)]
         self._lost.update(ways)
         try:
@@ -175,6 +175,6 @@ class NodeNetwork(ForwardingProxy[Place]):
 
 
 def _node_of(client_id: bytes) -> int:
-    """The node with this client id; −1 for everybody else, whom no fault concerns."""
+    """The node with this client id; −1 for any other client, which no fault affects."""
     found = re.search(rb"\d+", client_id)
     return int(found[0]) if found else -1

@@ -30,9 +30,9 @@ from tests.support.standalone_cluster import StandaloneCluster
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = Path(__file__).parent / "results.md"
 
-#: What is written before the faults, and after them.
+#: How long rows are written before the faults begin, and after they end.
 _CALM_S: Final = 2.0
-#: How far two faults may be apart, and how long they last together.
+#: The longest time between the beginnings of two faults, and how long both last together.
 _APART_S: Final = 2.0
 _HOLD_S: Final = 6.0
 _CATCH_UP_S: Final = 300.0
@@ -49,7 +49,7 @@ class Chaos:
         self.cells: list[Cell] = []
 
     def run(self, minutes: float) -> None:
-        """Every fault by itself, then two at a time, until the time is over; ends when a way is stuck."""
+        """Run every fault alone, then two at a time, until the time is over or a way to write is stuck."""
         self._program.source.add()
         self._program.start()
         if stuck := self._program.await_all(_START_S):
@@ -73,7 +73,7 @@ class Chaos:
 
     def _cell(self, faults: Sequence[Fault]) -> Cell:
         program = self._program
-        # What was written before the first one belongs to it.
+        # The first cell has the batches that were written before it.
         first = program.source.files if self.cells else 0
         failures = len(program.failures)
         begun = time.monotonic()
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--results", action="store_true")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, _end_early)
-    # Clients of this process meet every fault, too.
+    # Every fault affects the clients of this process, too.
     logging.disable(logging.WARNING)
     print(f"seed {asked.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=ROOT / ".work"))

@@ -1,5 +1,5 @@
-"""A Kafka of three nodes behind the network of :mod:`tests.chaos.network`, and with that of :mod:`tests.chaos.nodes`
-between them."""
+"""A Kafka cluster of three nodes: clients connect through :mod:`tests.chaos.network`, and nodes connect to each other
+through :mod:`tests.chaos.nodes`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tests.support.securities import (
     make_keys,
 )
 
-#: Ways to reach the brokers through the network, by the names that users know.
+#: Security protocols of the listeners behind the network, by the names that users know.
 SECURITIES = {each.name: Security("CHAOS", each.protocol, each.mechanism) for each in (PLAINTEXT, SASL_SSL)}
 
-#: Transactions that time out are ended soon; few partitions of Kafka's own topics have to move when a node fails.
+#: The brokers abort transactions soon after they time out; few partitions of internal topics move when a node fails.
 _PROPERTIES = (
     *PROPERTIES,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",
     "offsets.topic.num.partitions=3",
     "transaction.state.log.num.partitions=3",
 )
-#: What the nodes use among themselves.
+#: The inter-broker listener.
 _NODES = Security("NODES", "PLAINTEXT")
 
 _TWO_PHASE = ("transaction.two.phase.commit.enable=true", "unstable.api.versions.enable=true")
@@ -43,8 +43,8 @@ _TWO_PHASE = ("transaction.two.phase.commit.enable=true", "unstable.api.versions
 
 @dataclass
 class Servers:
-    """The nodes of *cluster*, the *network* before them, and the one *between* them. *properties* are those of its
-    clients."""
+    """The nodes of *cluster*, the *network* between them and their clients, and the one *between* the nodes.
+    *properties* are those of the clients."""
 
     cluster: KafkaCluster
     network: Network
@@ -57,12 +57,12 @@ class Servers:
 
     @property
     def looks(self) -> str:
-        """Bootstrap servers that no fault of the network concerns."""
+        """Bootstrap servers that no fault of the network affects."""
         return self.cluster.bootstrap_servers
 
     @property
     def whole(self) -> list[int]:
-        """The nodes that no fault concerns."""
+        """The nodes that no fault affects."""
         return [node for node in NODES if node not in self._frozen | self._killed | self._apart]
 
     @contextlib.contextmanager
@@ -90,7 +90,7 @@ class Servers:
 
     @contextlib.contextmanager
     def apart(self, node: int, channel: Channel, *, one_way: bool) -> Iterator[None]:
-        """Within, the other nodes do not hear *node* on *channel*, nor it them unless *one_way*; clients reach it."""
+        """Within, *node* cannot send to the other nodes on *channel*, nor they to it unless *one_way*; clients can."""
         self._apart.add(node)
         cut = self.between.unheard if one_way else self.between.cut
         try:
@@ -102,7 +102,7 @@ class Servers:
 
 @contextlib.contextmanager
 def running_servers(directory: Path, security: Security, *, two_phase: bool, seed: int) -> Iterator[Servers]:
-    """*two_phase*: the brokers offer two-phase commit."""
+    """:param two_phase: whether the brokers support two-phase commit (KIP-939)"""
     keys = make_keys(directory)
     count = len(NODES)
     behind, front, brokers, brokers_front, controllers, controllers_front = (free_ports(count) for _ in range(6))

@@ -1,4 +1,4 @@
-"""The Spark program that writes, as its supervisor sees it: its files, its processes, and how far it is."""
+"""The Spark program that writes, as its supervisor sees it: its files, its processes and its progress."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.support.killed_spark import LINES, kill_session, start_four_ways
 from tests.support.standalone_cluster import StandaloneCluster
 
 _LOOK_S: Final = 0.05
-#: Files are added as fast as this, unless a way is so many behind.
+#: The interval between two files, and the number of unwritten files of a way from which on no file is added.
 _FILE_S: Final = 0.5
 _MOST_BEHIND: Final = 8
 
-#: Failed tasks are tried again, as on a cluster.
+#: Spark retries failed tasks, as on a cluster.
 _LOCAL: Final = "local[8,4]"
 _ON_A_CLUSTER: Final = (
     "spark.speculation=true",
@@ -38,7 +38,7 @@ _ON_A_CLUSTER: Final = (
 
 @dataclass(frozen=True)
 class Failure:
-    """A way that stopped and was begun again, and its error."""
+    """The error of a way to write that failed and was restarted."""
 
     way: str
     text: str
@@ -49,7 +49,7 @@ class Failure:
 
     @property
     def is_without_jvm(self) -> bool:
-        """Whether the way could not be begun again, because its JVM is dead."""
+        """Whether the way could not be restarted, because its JVM is dead."""
         return "Connection refused" in self.text.splitlines()[0]
 
     @property
@@ -60,7 +60,7 @@ class Failure:
 
 
 class Source:
-    """A folder of files with :data:`LINES` lines each, one for each batch. A file is added only as a whole."""
+    """A folder of files with :data:`LINES` lines each, one for each batch. Files are added atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,7 +75,7 @@ class Source:
 
 
 class Program:
-    """*name* is the beginning of the names of topics and sinks; *options* are those of each way."""
+    """*name* is the prefix of the names of topics and sinks; *options* apply to each way to write."""
 
     def __init__(
         self, folder: Path, bootstrap: str, name: str, options: Sequence[str], cluster: StandaloneCluster | None
@@ -89,7 +89,7 @@ class Program:
         self._failures_read = dict.fromkeys(WAYS, 0)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        #: How many files each way has written, and the times (s, monotonic) at which that became more.
+        #: How many files each way has written, and the times (s, monotonic) at which this number grew.
         self.written = dict.fromkeys(WAYS, 0)
         self.times: dict[str, list[float]] = {way: [] for way in WAYS}
         self.failures: list[Failure] = []
@@ -121,7 +121,7 @@ class Program:
             )
 
     def stop(self) -> None:
-        """End the driver, and what it has started."""
+        """End the driver and its child processes."""
         self._running.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._running.wait(10)
@@ -131,7 +131,7 @@ class Program:
         kill_session(self._running)
 
     def replace(self) -> subprocess.Popen[bytes]:
-        """Start another driver beside the one that runs; the latter."""
+        """Start another driver while the current one runs, and return the current one."""
         before = self._running
         self.start()
         return before
@@ -152,7 +152,7 @@ class Program:
         return self.cluster.executors() if self.cluster else []
 
     def python_workers(self) -> list[int]:
-        """Those that run tasks, or could."""
+        """The Python workers of the executors, or of the driver in local mode."""
         roots = self.executors() if self.cluster else [self._running.pid]
         return sorted(pid for root in roots for pid in python_workers(root))
 
@@ -177,9 +177,9 @@ class Program:
             thread.join()
 
     def await_all(self, limit_s: float) -> list[str]:
-        """Wait until every way has written every file. A driver that has ended is started again.
+        """Wait until every way has written every file. A driver that has ended is restarted.
 
-        :return: the ways that did not come to an end within *limit_s*.
+        :return: the ways that did not finish within *limit_s*.
         """
         deadline = time.monotonic() + limit_s
         while behind := [way for way in WAYS if self.written[way] < self.source.files]:
@@ -192,7 +192,7 @@ class Program:
         return []
 
     def await_each(self, limit_s: float) -> None:
-        """Wait until every way has written a batch from now on."""
+        """Wait until every way has written another batch."""
         before = dict(self.written)
         deadline = time.monotonic() + limit_s
         while any(self.written[way] == before[way] for way in WAYS) and time.monotonic() < deadline:
@@ -212,7 +212,7 @@ class Program:
         return max((progress.batch + 1 for progress in self._batches.read_new()), default=0)
 
     def _files_of_stream(self, way: str) -> int:
-        """By its checkpoint: a batch that a crash interrupted while it was planned may have several files."""
+        """Read from the checkpoint: a batch may have several files if a crash interrupted its planning."""
         checkpoint = self.folder / way / "checkpoint"
         batches = (int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdigit())
         try:
@@ -254,5 +254,5 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def options_of(properties: Mapping[str, str]) -> list[str]:
-    """Producer options as those of every way."""
+    """Return producer options in the form that applies to every way."""
     return [f"kafka.{name}={value}" for name, value in properties.items()]

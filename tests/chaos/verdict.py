@@ -1,4 +1,4 @@
-"""What a run showed: its cells, the judgement of confluent-kafka, and the tables of both."""
+"""The results of a run: its cells, the check of the topics with confluent-kafka, and the tables of both."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NAMES = {
 
 @dataclass
 class OfWay:
-    """One way during one cell: its longest time without a batch, and how long after the faults' end the next batch was
-    committed (s; None if there was none to commit)."""
+    """The results of one way to write in one cell: the longest time without a batch (s), and the time from the end of
+    the faults to the next commit of a batch (s; None if no batch was left to commit)."""
 
     stall_s: float
     resumed_s: float | None
@@ -56,7 +56,7 @@ class Cell:
 
 
 def judge(looks: str, name: str, cells: Sequence[Cell]) -> None:
-    """Note in *cells* what is missing, there twice, or was never written, by the rows that confluent-kafka reads."""
+    """Count in *cells* the rows that are missing, duplicated or unexpected, among those that confluent-kafka reads."""
     for way in WAYS:
         found = Counter((False, value) for value in read_values(looks, f"{name}-{way}"))
         found.update((True, value) for value in read_values(looks, f"{name}-{way}-rejected"))
@@ -68,13 +68,13 @@ def judge(looks: str, name: str, cells: Sequence[Cell]) -> None:
                     count = found.pop((text.endswith(BAD), text.encode()), 0)
                     of_way.missing += count == 0
                     of_way.twice += max(count - 1, 0)
-        # What nobody was to write belongs to no cell; batches behind the last one were not waited for.
+        # Rows that no batch has written belong to no cell; the run did not wait for batches after the last one.
         last = cells[-1].last
         cells[-1].ways[way].extra += sum(n for (_, text), n in found.items() if int(text.partition(b"-")[0]) < last)
 
 
 def wrong(cells: Iterable[Cell]) -> list[str]:
-    """What broke a promise, in words."""
+    """Return a description of each broken guarantee."""
     return [
         f"{' + '.join(cell.faults)}, {way}: {each.missing} missing, {each.twice} twice, {each.extra} extra, "
         f"{each.torn} torn{', stuck' if way in cell.stuck else ''}"
@@ -85,7 +85,7 @@ def wrong(cells: Iterable[Cell]) -> list[str]:
 
 
 def table(cells: Sequence[Cell], faults: Sequence[str]) -> str:
-    """Fault × way, each fault by itself and with another one."""
+    """Return a table of faults by ways, with each fault alone and together with another one."""
     lines = [
         f"| fault | rounds | {' | '.join(NAMES.values())} |",
         f"| --- | ---: | {' | '.join('---' for _ in NAMES)} |",

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster whose master and hosts are stopped, killed and started again."""
+"""A standalone Spark cluster whose master and hosts can be stopped, killed and restarted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.waiting import until
 
 MASTER: Final = "master"
 HOSTS: Final = FIVE_HOSTS
-#: It is left alone in the second half of a run.
+#: It is not restarted in the second half of a run.
 SPARED: Final = HOSTS[-1]
 _START_S: Final = 120.0
 _STOP_S: Final = 20.0
-#: Of the log of each: the first words say that it serves.
+#: By process: its log has one of these texts once it is ready.
 _SERVES: Final = {
     MASTER: ("New state: ALIVE", "resuming operations"),
     **dict.fromkeys(HOSTS, ("Successfully registered with master",)),
@@ -67,9 +67,9 @@ class SparkCluster:
             self.start(host)
 
     def start(self, name: str) -> None:
-        """Start it, and wait until it serves.
+        """Start it, and wait until it is ready.
 
-        :raises RuntimeError: if it does not, or after :meth:`close`.
+        :raises RuntimeError: if it does not become ready in time, or after :meth:`close`.
         """
         class_name, *arguments = self._arguments[name]
         web = ["--webui-port", str(free_ports())]
@@ -89,18 +89,18 @@ class SparkCluster:
             time.sleep(0.1)
 
     def stop(self, name: str) -> None:
-        """In order: a worker ends its executor."""
+        """Stop it gracefully: a worker ends its executor."""
         self._processes[name].terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._processes[name].wait(_STOP_S)
         kill_session(self._processes[name])
 
     def kill(self, name: str) -> None:
-        """At once, with all that runs on the host."""
+        """Kill it with all processes of the host."""
         kill_session(self._processes[name])
 
     def close(self) -> None:
-        """Kill all of it for good, whatever another thread is about to start."""
+        """Kill all processes; afterwards, no thread can start any."""
         with self._lock:
             self._is_closed = True
         for process in self._processes.values():
@@ -110,7 +110,7 @@ class SparkCluster:
         return list(filter(is_executor, self.below(host)))
 
     def await_executor(self, host: str) -> None:
-        """Wait for an executor there, for a while; a host without one is said and no failure."""
+        """Wait for an executor on *host*. If none appears in time, this is printed and no failure."""
         deadline = time.monotonic() + _START_S
         while not self.executors(host):
             if time.monotonic() > deadline:
@@ -125,7 +125,7 @@ class SparkCluster:
         until(f"the end of the executors on {host}", lambda: not set(self.executors(host)) & set(executors))
 
     def below(self, name: str) -> set[int]:
-        """Its process and all that it has started."""
+        """Its process and all descendants."""
         return descendants(self._processes[name].pid)
 
 

@@ -2,9 +2,9 @@
 
     python -m tests.hosts.driver SETTINGS
 
-SETTINGS is a file of :class:`tests.hosts.queries.Settings`. The keys of a stream's rows are numbers that go on from 0,
-the same number for each batch, so a batch that is repeated has the same rows. A stream that fails is begun again, and
-its error is noted. SIGTERM ends the program when the micro-batches under way are done.
+SETTINGS is a file of :class:`tests.hosts.queries.Settings`. The keys of a stream's rows count up from 0, and each batch
+has the same number of rows, so a repeated batch has the same rows. A stream that fails is restarted, and its error is
+recorded. SIGTERM ends the program after the current micro-batches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyspark.sql.streaming import StreamingQuery
 import kafka_sink
 from tests.hosts.queries import ATOMIC, STREAM, Query, Settings
 
-#: The JVM has all of its heap from the beginning, since one that fills up slowly would look like a leak.
+#: The JVM allocates its whole heap at start, since a heap that grows slowly would look like a leak.
 _HEAP: Final = "1g"
 _LOOK_S: Final = 1
 _AGAIN_S: Final = 1.0
@@ -42,7 +42,7 @@ class Streams:
         self.ending = threading.Event()
 
     def keep(self, query: Query) -> None:
-        """Run *query* until the program is to end."""
+        """Run *query* until :attr:`ending` is set."""
         trigger = {"processingTime": f"{query.trigger_s(self._settings.trigger_s)} seconds"}
         while not self.ending.is_set():
             with _noted(query):
@@ -53,7 +53,7 @@ class Streams:
             self.ending.wait(_AGAIN_S)
 
     def drain(self, query: Query) -> None:
-        """Let *query* write the batch that it has planned, if there is one, and one more."""
+        """Let *query* write its planned batch, if there is one, and one more."""
         while True:
             with _noted(query):
                 self._start(query, {"availableNow": True}).awaitTermination()
@@ -61,7 +61,7 @@ class Streams:
             time.sleep(_AGAIN_S)
 
     def _start(self, query: Query, trigger: dict[str, Any]) -> StreamingQuery:
-        # Makes the session the active one of this thread, by which Spark finds data sources in Python.
+        # This makes the session the active one of this thread, in which Spark looks up Python data sources.
         self._spark.createDataFrame([], "value string")
         settings = self._settings
         source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", settings.rows)
@@ -88,7 +88,7 @@ class Streams:
 
 @contextlib.contextmanager
 def _noted(query: Query) -> Iterator[None]:
-    """Within, an error is one of *query* and not of its thread."""
+    """Within, an error is recorded as a failure of *query* and does not end its thread."""
     try:
         yield
     except Exception as error:
@@ -105,7 +105,7 @@ def _numbered(options: dict[str, str], name: str) -> Callable[[DataFrame, int], 
 
 
 def _stop(running: StreamingQuery) -> None:
-    """Between two micro-batches, if they end in time."""
+    """Stop the query, between two micro-batches if the current one ends in time."""
     deadline = time.monotonic() + _STOP_LIMIT_S
     while running.isActive and running.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -113,7 +113,7 @@ def _stop(running: StreamingQuery) -> None:
 
 
 def _in_parallel(run: Callable[[Query], None], queries: Iterable[Query], until: Callable[[], bool]) -> None:
-    """Run each of *queries* on a thread; return when all have ended. *until* is asked meanwhile."""
+    """Run each of *queries* on a thread of its own and poll *until* while they run; return when all have ended."""
     threads = [threading.Thread(target=run, args=(query,)) for query in queries]
     for thread in threads:
         thread.start()
@@ -132,8 +132,8 @@ def _session(master: str) -> SparkSession:
         "spark.driver.memory": _HEAP,
         "spark.driver.extraJavaOptions": f"-Xms{_HEAP} -XX:+AlwaysPreTouch",
         "spark.executor.memory": "512m",
-        # One on each host, as hosts have two cores. With spark.cores.max a host would stay without: a master that has
-        # recovered counts cores of executors that it then does not know.
+        # One executor per host, as hosts have two cores. With spark.cores.max a host would get none: a recovered master
+        # counts the cores of executors that it no longer knows.
         "spark.executor.cores": "2",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.scheduler.mode": "FAIR",

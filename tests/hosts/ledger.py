@@ -1,4 +1,4 @@
-"""What a foreign client reads of each stream, beside what Spark takes for written."""
+"""The rows that confluent-kafka reads of each stream, compared with the batches that Spark has committed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.hosts.queries import WAYS, Query
 from tests.spark.soak import Ledger
 
 PARTITIONS: Final = 2
-#: Topics are read as they grow, so the disk need not hold all of them.
+#: Topics are read as they grow, so old segments may be deleted to save disk space.
 RETENTION: Final = {"retention_bytes": "8000000", "segment_bytes": "4000000", "file_delete_delay_ms": "1000"}
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Of the streams of *way*. *extra* are rows of batches that Spark does not know to be written."""
+    """The counts of the streams of *way*. *extra* counts rows of batches that Spark has not committed."""
 
     way: str
     batches: int
@@ -39,7 +39,7 @@ class Count:
 
 
 class Ledgers:
-    """One of each of *queries*, whose batches have *rows*; what is committed is read from the topics' beginning on."""
+    """One ledger for each of *queries*, whose batches have *rows*; committed records are read from the first offset."""
 
     def __init__(self, bootstrap_servers: str, queries: Sequence[Query], rows: int) -> None:
         self._queries, self._rows = queries, rows
@@ -51,7 +51,7 @@ class Ledgers:
                 "group.id": "hosts",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                # Rows that retention took from an idle reader would be missing for another reason.
+                # Without this, rows that retention deleted before they were read would count as missing.
                 "auto.offset.reset": "error",
                 "check.crcs": True,
                 "log_level": 0,
@@ -67,7 +67,7 @@ class Ledgers:
         self._consumer.close()
 
     def read(self, limit_s: float) -> int:
-        """What arrives within *limit_s*; how many rows that were.
+        """Read the rows that arrive within *limit_s*, and return their number.
 
         :raises RuntimeError: if rows were deleted before they were read.
         """
@@ -97,7 +97,7 @@ class Ledgers:
         return sum(each.missing for each in self.counts())
 
     def counts(self) -> list[Count]:
-        """By way."""
+        """Return the counts of each way."""
         return [self._count(way, [query for query in self._queries if query.way == way]) for way in WAYS]
 
     def _count(self, way: str, queries: Iterable[Query]) -> Count:

@@ -1,8 +1,8 @@
-"""Memory and descriptors of all processes, by kind.
+"""Memory and file descriptors of all processes, by kind.
 
-Most processes become no older than a turn of all restarts. Judged are those that are left alone in the second half: the
-driver with its JVM, the largest Python worker that plans and commits beside it, and the largest Python worker of the
-spared host.
+Restarts end most processes after one rotation. The checks use the processes that are not restarted in the second half:
+the driver with its JVM, the largest Python worker of the driver, which plans and commits, and the largest Python worker
+of the spared host.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Memory:
         return "  ".join(f"{name} {usage.mib:.0f} MiB, {usage.descriptors} fd" for name, usage in usages.items())
 
     def growth(self, from_s: float) -> list[str] | None:
-        """What has not been flat since *from_s*, in words; None where that was too short to judge by."""
+        """Return a description of each value that has grown since *from_s*; None if that time is too short to tell."""
         judged = [(at, usages) for at, usages in self._samples if at >= from_s]
         if not judged or judged[-1][0] - judged[0][0] < JUDGED_FROM_S * 0.95:
             return None
@@ -51,7 +51,7 @@ class Memory:
         return Watch({name: usages for name, usages in samples.items() if usages}).growth()
 
     def curve(self) -> Iterator[str]:
-        """A line for each ten minutes, with medians."""
+        """Yield a line with medians for each ten minutes."""
         for begin in range(0, int(self._samples[-1][0] if self._samples else 0) + 1, int(_CURVE_S)):
             inside = [usages for at, usages in self._samples if begin <= at < begin + _CURVE_S]
             if inside:
@@ -60,7 +60,7 @@ class Memory:
 
 
 def _medians(usages: Iterable[Usage]) -> str:
-    """Of the samples in which there were such processes."""
+    """The medians of the samples that have such processes."""
     usages = [usage for usage in usages if usage.processes] or [Usage(0, 0, 0)]
     mib = statistics.median(usage.mib for usage in usages)
     return f"{mib:.0f} MiB, {statistics.median(usage.descriptors for usage in usages):.0f} fd"
@@ -70,7 +70,7 @@ def _usages(driver: int | None, spark: SparkCluster, kafka: Iterable[int]) -> It
     below = set() if driver is None else resources.descendants(driver)
     java = {pid for pid in below if _is_java(pid)}
     yield _DRIVER, Usage.of([] if driver is None else [driver])
-    # Hadoop runs a chmod for each file of the checkpoint, which is a copy of the JVM until it begins.
+    # Hadoop runs chmod for each file of the checkpoint; the forked process is a copy of the JVM until it execs.
     yield _JVM, Usage.of(pid for pid in java if resources.parent(pid) not in java)
     yield _PLANNER, _largest(filter(_is_python_worker, below))
     by_host = {host: spark.below(host) for host in HOSTS}

@@ -1,4 +1,4 @@
-"""The driver as a process: started, stopped, killed and drained, and its streams' failures."""
+"""The process of the driver: starts, stops, kills and drains it, and reads the failures of its streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STOP_S: Final = 120.0
 
 
 class Program:
-    """The folder of *settings* is empty and its own."""
+    """The folder of *settings* must be empty; no other program may use it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -37,7 +37,7 @@ class Program:
         with self._lock, self._log.open("ab") as log:
             if self._is_closed:
                 raise RuntimeError("the run is over")
-            # Ctrl-C is for the program that watches, which then ends this one.
+            # In its own session, Ctrl-C interrupts only the supervising program, which then ends this one.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.hosts.driver", str(self._file)],
                 stdin=subprocess.DEVNULL,
@@ -60,7 +60,7 @@ class Program:
             raise RuntimeError(f"the driver ended by itself with {process.returncode}:\n{self._last_words()}")
 
     def stop(self) -> None:
-        """When the micro-batches under way are done, or else by force."""
+        """Stop the driver after the current micro-batches; kill it if it does not stop in time."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -72,19 +72,19 @@ class Program:
         kill_session(process)
 
     def kill(self) -> None:
-        """With its JVM and Python workers."""
+        """Kill the driver with its JVM and Python workers."""
         process, self._process = self._process, None
         if process is not None:
             kill_session(process)
 
     def close(self) -> None:
-        """Kill it for good, whatever another thread is about to start."""
+        """Kill the driver; afterwards, no thread can start it."""
         with self._lock:
             self._is_closed = True
         self.kill()
 
     def drain(self, limit_s: float) -> list[str]:
-        """Let all streams write what they have planned, and the driver end; what went wrong, in words."""
+        """Let all streams write their planned batches and the driver end; return a description of each failure."""
         self._settings.drain.touch()
         deadline = time.monotonic() + limit_s
         process = self._process
@@ -98,7 +98,7 @@ class Program:
         return wrong
 
     def new_failures(self) -> Iterator[str]:
-        """Of streams that were begun again."""
+        """Yield a description of each new failure after which a stream was restarted."""
         for query, known in self._read_failures.items():
             lines = query.failures.read_text().splitlines() if query.failures.exists() else []
             for line in lines[known:]:

@@ -1,4 +1,4 @@
-"""The streams, as the driver starts them and as the program beside it sees them: by their folders and topics."""
+"""The streams, with the folders and topics by which the driver and the program that supervises it find them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 STREAM, ATOMIC, BATCH = "writeStream", "foreach_batch-atomic", "numbered-batch"
 WAYS: Final = (STREAM, ATOMIC, BATCH)
-#: Triggers differ by up to so many seconds, so that not all streams plan at the same moment.
+#: Trigger intervals differ by less than this number of seconds, so that streams do not all plan at the same time.
 _SPREAD_S: Final = 12
 
 
@@ -29,12 +29,12 @@ class Query:
 
     @property
     def failures(self) -> Path:
-        """Errors with which it ended before it was begun again, one of JSON a line."""
+        """The file of the errors after which it was restarted, one JSON text per line."""
         return self.folder / "failures.jsonl"
 
     @property
     def committed(self) -> int:
-        """How many batches Spark knows to be written."""
+        """How many batches Spark has committed."""
         return _batches(self.checkpoint / "commits")
 
     @property
@@ -54,7 +54,7 @@ def _batches(log: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the driver is told: a batch has *rows* in *tasks*, and comes after *trigger_s* at the earliest."""
+    """The settings of the driver: each batch has *rows* in *tasks*; triggers are at least *trigger_s* apart."""
 
     master: str
     bootstrap_servers: str
@@ -75,11 +75,11 @@ class Settings:
 
     @property
     def drain(self) -> Path:
-        """When this file exists, streams write what they have planned, and end."""
+        """Once this file exists, the streams write their planned batches and end."""
         return self.folder / "drain"
 
     def all_queries(self) -> Iterator[Query]:
-        """Each way in turn."""
+        """Yield the queries, whose ways to write take turns."""
         for number in range(self.queries):
             name = f"{number:02}"
             yield Query(number, WAYS[number % len(WAYS)], f"{self.name}-{name}", self.folder / "queries" / name)

@@ -1,6 +1,6 @@
-"""Everything is restarted in turn, one at a time, in order and by kill -9 alternately.
+"""Restarts every process in turn, one at a time, alternately with a graceful stop and with kill -9.
 
-After the first half the driver and one host are left alone, so that there are processes whose memory can be judged.
+In the second half the driver and one host are not restarted, so that the growth of their memory can be measured.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.hosts.cluster import HOSTS, MASTER, SPARED, SparkCluster
 from tests.hosts.program import Program
 from tests.support.waiting import until
 
-#: A driver begins all queries at once.
+#: A driver starts all queries at the same time, which takes long.
 _DRIVER_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """*happens* is called with whether to kill, and returns when what was restarted serves."""
+    """*happens* takes whether to kill the process, and returns when the restarted process is ready."""
 
     name: str
     happens: Callable[[bool], None]
@@ -34,14 +34,14 @@ class Restart:
 
 
 class World:
-    """What is restarted."""
+    """The servers and the program to restart."""
 
     def __init__(self, kafka: KafkaCluster, spark: SparkCluster, program: Program) -> None:
         self.kafka, self.spark, self.program = kafka, spark, program
         self._topics = [query.topic for query in program.queries]
 
     def restarts(self) -> list[Restart]:
-        """In their order: what is spared later comes first."""
+        """Return the restarts in their order: those that the second half omits come early."""
         nodes = [self._of_node(node) for node in NODES]
         *hosts, spared = (self._of_host(host) for host in HOSTS)
         driver = Restart("driver", self._restart_driver, is_spared=True)
@@ -52,7 +52,7 @@ class World:
     def _of_node(self, node: int) -> Restart:
         def happens(is_killed: bool) -> None:
             (self.kafka.kill if is_killed else self.kafka.stop)(node)
-            # Until a session times out, the others take a killed node for one that serves.
+            # Until its session times out, the controllers take a killed node for a live one.
             until(f"replicas without node {node}", lambda: not self._are_replicas_in_sync())
             self.kafka.start(node)
             until("all replicas in sync", self._are_replicas_in_sync)
@@ -88,7 +88,7 @@ class World:
 
 
 class Rotation:
-    """Restarts on a thread of its own, with a pause of *pause_s* between two, until it is left."""
+    """Restarts on a thread of its own, with a pause of *pause_s* between two, until :meth:`end`."""
 
     def __init__(self, restarts: Sequence[Restart], pause_s: float, half_s: float) -> None:
         self._restarts, self._pause_s, self._half_s = restarts, pause_s, half_s
@@ -101,7 +101,7 @@ class Rotation:
         self._thread.start()
 
     def end(self, limit_s: float) -> bool:
-        """When the restart under way is done; whether it is, after *limit_s* at most."""
+        """End after the current restart; return whether that was done within *limit_s*."""
         self._ended.set()
         self._thread.join(limit_s)
         return not self._thread.is_alive()
@@ -122,7 +122,7 @@ class Rotation:
             begun = time.monotonic()
             try:
                 restart.happens(is_killed := turn % 2 == 1)
-            # That of pytest.fail is no Exception.
+            # The exception of pytest.fail is no subclass of Exception.
             except (Exception, pytest.fail.Exception) as error:
                 self.error = f"restart of {restart.name}: {error}"
                 return

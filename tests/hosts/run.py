@@ -1,4 +1,4 @@
-"""Runs many streams on many hosts for as long as is asked for; see ``scripts/hosts.sh``."""
+"""Runs many streams on many hosts for a given time; see ``scripts/hosts.sh``."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from tests.spark.soak import SIGNALS, end_early
 
 _SAMPLE_S: Final = 10.0
 _START_S: Final = 300.0
-#: A query that commits nothing for so long stands still.
+#: A query that commits nothing for this long is stalled.
 _STILL_S: Final = 600.0
 _RESTART_S: Final = 320.0
-#: The restart under way when the run is interrupted.
+#: How long an interrupted run waits for the current restart.
 _INTERRUPTED_S: Final = 10.0
 _DRAIN_S: Final = 240.0
 _SETTLE_S: Final = 10.0
 _READ_S: Final = 90.0
-#: Nothing runs longer than this after its time.
+#: The longest time that a run may take beyond the given time.
 _AFTER_S: Final = 14 * 60
 
 
@@ -47,7 +47,7 @@ class Hosts:
         self.restarts = 0
 
     def run(self, seconds: float, every_s: float, pause_s: float) -> list[str]:
-        """What was wrong, in words."""
+        """Return a description of each failure."""
         program = self._world.program
         program.start()
         self._await_first_batches()
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=60.0, help="seconds between two lines (%(default).0f)")
     parser.add_argument("--folder", type=Path, default=ROOT / ".work" / "hosts", help="emptied first (%(default)s)")
     asked = parser.parse_args()
-    # Clients that look whether replicas are in sync warn of each node that is down.
+    # The clients that check whether replicas are in sync would log a warning for each node that is down.
     logging.getLogger("kafka_sink").setLevel(logging.ERROR)
     for number in SIGNALS:
         signal.signal(number, end_early)

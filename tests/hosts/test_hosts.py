@@ -1,4 +1,4 @@
-"""How scripts/hosts.sh counts, what it restarts and when, and what it takes for flat."""
+"""The counts of scripts/hosts.sh, the order of its restarts, and its check for growing memory."""
 
 from __future__ import annotations
 
