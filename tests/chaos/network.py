@@ -12,8 +12,7 @@ from tests.support.asyncio_proxy import ForwardingProxy, reset
 
 _CHUNK_BYTES = 64 * 1024
 _SLOW_S = 0.1
-#: The fraction of responses that :meth:`Network.losing_answers` loses, and how long a client then waits until the
-#: connection ends.
+#: The fraction of responses that :meth:`Network.losing_answers` loses, and the time until the connection then ends.
 _LOST_SHARE = 0.03
 _DEAF_S = 1.0
 

@@ -20,7 +20,7 @@ UNCOMPRESSED = Compression(CompressionType.NONE, None)
 
 
 class GivenMemory(BatchMemory):
-    """What batches grow to is what *sizes* say, one after another, up to *limit*; None and none left: not now."""
+    """Memory whose allocations have *sizes*, in this order, up to *limit*; with None or none left, it has no memory."""
 
     def __init__(self, sizes: list[int | None], limit: int = 0) -> None:
         self._sizes = sizes

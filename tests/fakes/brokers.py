@@ -1,4 +1,4 @@
-"""Brokers for a producer over a real NetworkClient: they store what they are sent, or leave the answers to the test."""
+"""Brokers for a producer with a real NetworkClient: they store records, or leave the responses to the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Verdict = ErrorCode | PartitionProduceResponse | object
 
 
 class FakeBrokers:
-    """Brokers with one topic: they store what they are sent, unless a test has put verdicts in :attr:`verdicts`.
+    """Brokers with one topic: they store every batch, unless a test has put verdicts in :attr:`verdicts`.
 
     ``leaders[partition] = (node id, epoch)``. A batch over ``max_message_bytes`` is refused as too large.
     :meth:`attach` gives the brokers their clock and their network.
@@ -54,13 +54,13 @@ class FakeBrokers:
         self.batches: dict[int, list[RecordBatchView]] = defaultdict(list)
         self.produced: list[tuple[str, int, int]] = []
         self.metadata_requests = 0
-        #: What the brokers speak, where it is not everything.
+        #: Version ranges by API, where the brokers do not support all versions.
         self.ranges: dict[Any, tuple[int, int]] = {}
-        #: What metadata answers say of other topics; nothing said means that they do not exist.
+        #: Error codes of other topics in metadata responses; a topic without one does not exist.
         self.topic_errors: dict[str | None, ErrorCode] = {}
 
     def attach(self, clock: FakeClock) -> FakeSelectable:
-        """The network of these brokers, which goes by *clock*."""
+        """Create the network of these brokers, whose time is that of *clock*."""
         self.clock = clock
         self.network = FakeSelectable(clock, self)
         return self.network
@@ -167,7 +167,7 @@ class PlayedBrokers(FakeBrokers):
         self.on_produce: Callable[[str, ProduceRequest], ProduceResponse | None] = lambda node, request: None
 
     def move(self, *leaders: int) -> None:
-        """From now on *leaders* lead partition 0, 1, …"""
+        """Make *leaders* the leaders of partition 0, 1, …"""
         self.leaders = {partition: (leader, 0) for partition, leader in enumerate(leaders)}
 
     @property
@@ -188,13 +188,13 @@ class PlayedBrokers(FakeBrokers):
         self.on_produce = lambda node, request: produce_answer(request, 100, {})
 
     def requests(self, node: int = 1) -> list[ProduceRequest]:
-        """Produce requests that wait for an answer, oldest first."""
+        """Return the produce requests without a response, oldest first."""
         if str(node) not in self.network.connections:
             return []
         return [body for _, body in self.network.requests(str(node)) if isinstance(body, ProduceRequest)]
 
     def sent_batches(self, node: int = 1, request: int = -1) -> dict[int, RecordBatchView]:
-        """What a request carries, by partition; the newest unless said otherwise."""
+        """Return the batches of a request by partition; by default, of the newest request."""
         return batches_of(self.requests(node)[request])
 
     def sent_values(self, node: int = 1, request: int = -1) -> dict[int, list[bytes | None]]:

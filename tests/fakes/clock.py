@@ -1,4 +1,4 @@
-"""A clock that goes on only when a test says so, or when somebody waits; waits may be plays."""
+"""A clock that advances only when a test advances it or a thread waits; a test may script the waits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from kafka_sink.common.clock import FOREVER_MS
 
-#: Real seconds after which a wait that nobody ends is a failed test instead of one that hangs.
+#: Real seconds after which a wait without end fails the test, which would hang otherwise.
 _PATIENCE_S = 60.0
 
 
 def on_another_thread(action: Callable[[], object]) -> None:
-    """Run *action* to its end on a thread of its own, and raise what it raises."""
+    """Run *action* to its end on a thread of its own, and raise its exception, if any."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -33,10 +33,10 @@ def on_another_thread(action: Callable[[], object]) -> None:
 class FakeClock:
     """Both times start at *start_ms*.
 
-    A wait runs the next of ``actions`` with the condition's lock released, by another thread, and ends as notified;
-    without one it passes its whole time-out at once, and one that has no end has to be ended by somebody. Where several
-    threads wait for each other the clock is *shared*: a wait ends by a notification, or when :meth:`advance` reaches
-    its time-out.
+    A wait runs the next of ``actions`` with the condition's lock released, on another thread, and ends as notified.
+    Without an action the clock advances by the time-out of the wait; a wait without time-out needs a notification from
+    another thread. If several threads wait for each other, the clock is *shared*: a wait ends by a notification, or
+    when :meth:`advance` reaches its time-out.
     """
 
     def __init__(self, start_ms: int = 1_000_000, *, shared: bool = False) -> None:
@@ -60,7 +60,7 @@ class FakeClock:
                 condition.notify_all()
 
     def until_somebody_waits(self) -> None:
-        """Let another thread get as far as its next wait."""
+        """Block until another thread has reached its next wait."""
         assert self._somebody_waits.wait(_PATIENCE_S), "nobody waits"
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:

@@ -38,7 +38,7 @@ CONFIG = log_config(
 class Row:
     """A record that was written. *outcome*: "" outside of transactions, else "open", "committed" or "aborted".
 
-    *compacted_ms* is when a compaction first went over it.
+    *compacted_ms* is the time of the first compaction that processed it.
     """
 
     offset: int
@@ -50,14 +50,14 @@ class Row:
 
 
 class Seen(NamedTuple):
-    """What a reader has of a log: all batches, and the records that are for its user."""
+    """The result of reading a log: all batches, and the records that a client returns to its user."""
 
     batches: list[RecordBatchView]
     records: list[Record]
 
 
 class CompactedLog:
-    """Writes to a log and remembers all of it; time passes only by :meth:`sleep`."""
+    """Writes to a log and records all writes; time passes only in :meth:`sleep`."""
 
     def __init__(self, seed: int = 0, config: LogConfig = CONFIG) -> None:
         self.config = config
@@ -65,7 +65,7 @@ class CompactedLog:
         self.random = random.Random(seed)
         self.now_ms = 1_000_000
         self.rows: dict[int, Row] = {}
-        #: Everything before it has been through a compaction that was whole.
+        #: A finished compaction has processed all offsets before it.
         self.compacted = 0
         self._sequences: dict[int, int] = {}
         self._open: dict[int, list[Row]] = {}
@@ -124,7 +124,7 @@ class CompactedLog:
             row.outcome = "committed" if commit else "aborted"
 
     def write_at_random(self) -> None:
-        """A batch or an end of a transaction, of one of three writers."""
+        """Write a batch or the end of a transaction, of one of three producers."""
         number = self.random.random
         producer = self.random.choice((-1, 1, 2, 3))
         pairs = [
@@ -149,7 +149,7 @@ class CompactedLog:
 
         stable = self.log.last_stable_offset
         for row in self.rows.values():
-            # Whether it is, only the log knows: what must not be compacted are the records behind that.
+            # Only the log knows whether a record was compacted; records from the last stable offset on must not be.
             if row.offset < stable and row.compacted_ms is None:
                 row.compacted_ms = self.now_ms
         done = compact(self.log, self.now_ms, step)
@@ -161,8 +161,8 @@ class CompactedLog:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, start: int | None = None, *, committed: bool = False, log: PartitionLog | None = None) -> Seen:
-        """Read from *start* to the end, as a client does: aborted records are left out by the list that comes with
-        them."""
+        """Read from *start* to the end as a client does, which omits aborted records by the list of aborted
+        transactions."""
         log = log or self.log
         seen = Seen([], [])
         position = log.start_offset if start is None else start
@@ -186,7 +186,7 @@ class CompactedLog:
         return seen
 
     def check(self, log: PartitionLog | None = None) -> None:
-        """What readers see is what the model allows, from the first offset and from any other."""
+        """Check that readers get records that the model allows, from the first offset and from a random one."""
         log = log or self.log
         start, end = log.start_offset, log.end_offset
         last, stable = self.last_offsets(end), log.last_stable_offset
@@ -212,12 +212,12 @@ class CompactedLog:
             assert row.value is None and row.compacted_ms + retention_ms <= self.now_ms, f"{row} is gone"
 
     def last_offsets(self, end: int) -> dict[bytes | None, int]:
-        """The last offset before *end* of each key, of the records that a compaction has gone over."""
+        """Return the last offset before *end* of each key, among the records that a compaction has processed."""
         settled = (row for row in self.rows.values() if row.outcome in ("", "committed") and row.offset < end)
         return {row.key: row.offset for row in settled if row.compacted_ms is not None}
 
     def _check_look_ups(self, log: PartitionLog, seen: Seen) -> None:
-        """By time, and the newest record; markers count."""
+        """Check look-ups of offsets by timestamp and of the newest record, with markers included."""
         known = [(record.offset, record.timestamp) for batch in seen.batches for record in batch.records()]
         known = [(offset, timestamp) for offset, timestamp in known if offset >= log.start_offset]
         for wanted in (0, self.random.randint(1_000_000, self.now_ms), self.now_ms + 1000):
@@ -229,7 +229,7 @@ class CompactedLog:
         assert (None if found is None else found.timestamp) == newest
 
     def check_compacted(self) -> None:
-        """Of what a whole compaction went over, nothing is left that has to go."""
+        """Check that a finished compaction has left no record that it must remove."""
         last = self.last_offsets(self.compacted)
         for record in self.read().records:
             row = self.rows[record.offset]
@@ -237,7 +237,7 @@ class CompactedLog:
                 assert row.outcome != "aborted" and row.key is not None and row.offset == last[row.key], row
 
     def check_producers(self) -> None:
-        """Epoch and last sequence of every producer are in the log itself, without the help of a snapshot."""
+        """Check that epoch and last sequence of every producer can be restored from the log without a snapshot."""
         disk = self.disk.clone()
         disk.files = {path: file for path, file in disk.files.items() if path.suffix != ".snapshot"}
         log = self.opened(disk)
@@ -249,7 +249,7 @@ class CompactedLog:
                 assert opens.count(NO_OFFSET) in (0, 2)
 
     def table(self) -> dict[bytes | None, bytes]:
-        """The last value of each key, as a reader of committed records that was there from the beginning has them."""
+        """Return the last value of each key for a reader of committed records that has read since the beginning."""
         return table_of((row.key, row.value) for row in self.rows.values() if row.outcome in ("", "committed"))
 
 

@@ -1,4 +1,4 @@
-"""Members with group.protocol=consumer, on the group coordinator of a GroupWorld: what KIP-848 asks of a client."""
+"""Members with group.protocol=consumer on the group coordinator of a GroupWorld, which act as KIP-848 requires."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SESSION_MS = 45_000
 
 @dataclass
 class Consumer:
-    """A client. *owned* is what it reads: it gives up at once what it is not assigned any more, unless it is *slow*."""
+    """A client. *owned* are its partitions: unless it is *slow*, it revokes at once those no longer assigned to it."""
 
     world: GroupWorld
     name: str
@@ -27,11 +27,11 @@ class Consumer:
     slow: bool = False
     epoch: int = JOINING
     owned: set[TopicIdPartition] = field(default_factory=set)
-    #: What it has yet to give up, if it is slow.
+    #: The partitions that a slow client has yet to revoke.
     unwanted: set[TopicIdPartition] = field(default_factory=set)
 
     def heartbeat(self, **changes: Any) -> HeartbeatResult:
-        """Join, or say everything again; *changes* replace parts of the heartbeat."""
+        """Send a full heartbeat, which joins or repeats every field; *changes* replace fields of the heartbeat."""
         heartbeat = {
             "group_id": GROUP,
             "member_id": self.name,
@@ -58,7 +58,7 @@ class Consumer:
         return result
 
     def live(self) -> None:
-        """A heartbeat as clients send it: when it is fenced or not known any more, it gives up all and joins again."""
+        """Send a heartbeat as clients do: a fenced or unknown member revokes all partitions and joins again."""
         try:
             self.heartbeat()
         except ApiError as error:
@@ -80,7 +80,7 @@ class Consumer:
         return result
 
     def refusal(self, **changes: Any) -> ErrorCode:
-        """The error of a heartbeat."""
+        """Return the error of a heartbeat."""
         try:
             self.heartbeat(**changes)
         except ApiError as error:
@@ -89,7 +89,7 @@ class Consumer:
 
     @property
     def partitions(self) -> set[tuple[str, int]]:
-        """What it owns, by the names of topics."""
+        """The owned partitions, with names of topics in place of ids."""
         names = self.world.cluster.image.names
         return {(names[each.topic_id], each.partition) for each in self.owned}
 
@@ -99,7 +99,7 @@ def group_of(world: GroupWorld) -> ConsumerGroup:
 
 
 def settle(*consumers: Consumer) -> None:
-    """Heartbeats of all, until the group is stable and everybody knows it."""
+    """Send heartbeats of all members until the group is stable and each member has its assignment."""
     for _ in range(12):
         for each in consumers:
             each.live()

@@ -35,7 +35,7 @@ OFFSET = CommittedOffset(7, -1, "")
 
 
 class GroupWorld:
-    """A coordinator of groups; its file is in *directory*, so another world can go on with it."""
+    """A group coordinator; its file is in *directory*, so another world can load it."""
 
     def __init__(self, directory: Path, *, nodes: int = 1, **properties: object) -> None:
         self.directory = directory
@@ -54,7 +54,7 @@ class GroupWorld:
         return {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 9000 + node)}
 
     def wait(self, ms: int) -> None:
-        """Let time go by; the timer does what is due on the way."""
+        """Advance the clock; the timer runs each task when it is due."""
         end_ms = self.clock.now_ms + ms
         while (next_ms := self.timer.run_due(self.clock.now_ms)) <= end_ms:
             self.clock.now_ms = max(next_ms, self.clock.now_ms)
@@ -65,7 +65,7 @@ class GroupWorld:
         return WorldMember(self, **says)
 
     def stable(self, count: int = 1, **says: Any) -> list[WorldMember]:
-        """So many members in a stable group; the first one leads."""
+        """Return *count* members of a stable group, whose leader is the first one."""
         members = [self.member(**says) for _ in range(count)]
         for member in members:
             member.enter()
@@ -93,12 +93,12 @@ class GroupWorld:
         self.groups.commit_in_transaction(GROUP, Committer(-1, "", None), producer_id, asked)
 
     def fetched(self) -> dict[int, int]:
-        """Partition → committed offset."""
+        """Return the committed offset of each partition."""
         return {each.partition: committed.offset for each, committed in self.groups.fetch(GROUP).items()}
 
 
 class WorldMember:
-    """A member; *joined* and *synced* are its answers, None while it waits."""
+    """A member; *joined* and *synced* are the responses it got, None while it waits for one."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class WorldMember:
         return self.join() if result is not None and result.error is ErrorCode.MEMBER_ID_REQUIRED else result
 
     def sync(self, *members: WorldMember, **changes: Any) -> SyncResult | None:
-        """The leader's sync gives each of *members* its own number."""
+        """Send SyncGroup; as leader, assign each of *members* its own number."""
         self.synced = None
         request = {
             "group_id": GROUP,

@@ -1,6 +1,6 @@
-"""Sockets and transports that take bytes and send them later, any number at a time, as one seed says.
+"""Sockets and transports that accept bytes and send them later, any number at a time, as a seed determines.
 
-Real sockets lie underneath, so that a real selector waits for real events.
+They wrap real sockets, so that a real selector waits for real events.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def record(payload: bytes, kind: bytes = _DATA) -> bytes:
 
 
 def payload_of_records(data: bytes) -> bytes:
-    """What whole records carry together."""
+    """Return the joined payloads of complete records."""
     carried = b""
     while data:
         end = _HEAD_BYTES + int.from_bytes(data[1:_HEAD_BYTES], "big")
@@ -80,11 +80,11 @@ def payload_of_records(data: bytes) -> bytes:
 
 
 class HoldingTransport:
-    """Takes what is written, seals it in records of its own and sends them later: what TLS may do, at its worst.
+    """Wraps written bytes in records of its own and sends them later: the worst case of TLS.
 
-    An end that *asks* wants a new key now and then, and takes nothing more before the answer was read (want-read on
-    write); the other end opens no further record before its answer has left (want-write on read). One end only may
-    ask, and not a broker: it reads nothing of a connection before its response has left.
+    An end that *asks* requests a new key at times, and accepts no more bytes until it has read the response (want-read
+    on write); the other end opens no further record until it has sent its response (want-write on read). Only one end
+    may ask, and not a broker, which reads nothing from a connection until its response is sent.
     """
 
     peer_subject = None
@@ -99,7 +99,7 @@ class HoldingTransport:
         self._sealed = bytearray()
         self._opened = bytearray()
         self._has_ended = False
-        #: How often a new key was wanted.
+        #: How often a new key was requested.
         self.asked = 0
 
     @property
@@ -189,7 +189,7 @@ class HoldingTransport:
 
 
 class HoldingChannelBuilder(ChannelBuilder):
-    """Channels over :class:`HoldingTransport` and sockets that hesitate."""
+    """Builds channels over :class:`HoldingTransport` and :class:`HesitantSocket`."""
 
     def __init__(self, authenticators: AuthenticatorFactory | None, rng: random.Random, *, asks: bool) -> None:
         super().__init__(authenticators=authenticators)
@@ -208,7 +208,7 @@ class HoldingChannelBuilder(ChannelBuilder):
 
 
 class HesitantChannelBuilder(ChannelBuilder):
-    """What *inner* builds, over sockets that hesitate."""
+    """Builds the channels of *inner* over :class:`HesitantSocket`."""
 
     def __init__(self, inner: ChannelBuilder, rng: random.Random) -> None:
         super().__init__()
@@ -234,14 +234,14 @@ _CONTEXTS = {
     ),
 }
 
-#: How bytes move between a client and a broker at 127.0.0.1; what is not "plaintext" hesitates.
+#: Transports between a client and a broker at 127.0.0.1; all but "plaintext" use hesitant sockets.
 WAYS = ("plaintext", "hesitant", "holding", "TLS")
 
 
 def channel_builder(
     way: str, rng: random.Random, *, server: bool, authenticators: AuthenticatorFactory | None = None
 ) -> ChannelBuilder:
-    """What builds the channels of one end, one of :data:`WAYS`."""
+    """Return the channel builder of one end, for one of :data:`WAYS`."""
     if way == "holding":
         return HoldingChannelBuilder(authenticators, rng, asks=not server)
     contexts = _CONTEXTS[server] if way == "TLS" else None

@@ -1,4 +1,4 @@
-"""Exchanges that ask nobody: what stands for a client whose brokers are played by the test's own methods."""
+"""Exchanges without network: they replace a client whose brokers are simulated by methods of the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def immediate(answer: Callable[P, T]) -> Callable[P, Exchange[T]]:
-    """What *answer* returns, as an exchange; it is called when the exchange is run."""
+    """Return an exchange that returns the result of *answer*, which is called when the exchange is run."""
 
     async def exchange(*args: P.args, **kwargs: P.kwargs) -> T:
         return answer(*args, **kwargs)
@@ -23,7 +23,7 @@ def immediate(answer: Callable[P, T]) -> Callable[P, Exchange[T]]:
 
 
 def returned(exchange: Exchange[T]) -> T:
-    """What *exchange*, which asks nobody, returns."""
+    """Return the result of *exchange*, which must send no request."""
     try:
         exchange.send(None)
     except StopIteration as end:
@@ -33,7 +33,7 @@ def returned(exchange: Exchange[T]) -> T:
 
 
 class ImmediateClient:
-    """Runs exchanges that ask nobody; remembers nothing of a sink."""
+    """Runs exchanges that send no request; its state of each sink is always empty."""
 
     timeout_ms = 60_000
 

@@ -1,4 +1,4 @@
-"""A producer on a thread that is interrupted, its sender on another one, and brokers that store what they are sent."""
+"""A producer on a thread that is interrupted, its sender on another one, and brokers that store every record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.sender_world import named, network_of
 from tests.fakes.transacting import TRANSACTIONAL_ID, TransactionalBrokers
 
-#: Real seconds after which the sender waits for something that the interrupted thread keeps.
+#: Real seconds after which the sender is taken to wait for something that the interrupted thread holds.
 _PATIENCE_S = 30.0
 
 #: ms of the clock that one call may take, and all of an episode.
@@ -33,11 +33,11 @@ _CALLS = (
 
 
 class HangError(BaseException):
-    """Something waits for ever. Not an Exception: nothing in the code under test may catch it."""
+    """A wait without end. No subclass of Exception, so that the code under test does not catch it."""
 
 
 class _SenderThread:
-    """Steps of the sender, on one thread that is no caller's."""
+    """Runs the steps of the sender on a thread of its own."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -67,7 +67,7 @@ class _SenderThread:
 
 
 class SteppingClock(FakeClock):
-    """Whoever waits has the sender take one step; nothing else makes time pass but the network's polls."""
+    """A clock on which every wait runs one step of the sender; apart from that, only network polls advance it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class _Thread:
 
 
 class InterruptedProducer:
-    """*producer*, what its brokers have stored, and what was told of each delivery."""
+    """*producer*, the records that its brokers have stored, and the reported outcome of each delivery."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class InterruptedProducer:
             self.mistaken += stored != value
 
     def step(self, times: int = 1) -> None:
-        """Let the sender go on for a while."""
+        """Run *times* steps of the sender."""
         for _ in range(times):
             self.clock.step()
 
@@ -157,11 +157,11 @@ class InterruptedProducer:
         return pool.total_memory - pool.available_memory
 
     def check_left(self) -> None:
-        """Nobody is inside a call."""
+        """Check that no call is in progress."""
         assert not any(map(self.pipeline.calls.has, _CALLS)), "a call that has ended is still in progress"
 
     def check_stored(self, values: set[bytes]) -> None:
-        """What was acknowledged is stored where it was said to be, and nothing is stored that was never sent."""
+        """Check that acknowledged records are stored at the reported offsets, and that only sent records are stored."""
         for partition, records in self.brokers.stored.items():
             assert {record.value for record in records} <= values, f"partition {partition} has what nobody sent"
         assert not self.mistaken, "another record is stored where it was said to be"
@@ -169,7 +169,7 @@ class InterruptedProducer:
             assert base + count <= len(self.brokers.stored[partition]), "acknowledged, and not stored"
 
     def end(self) -> None:
-        """Close, and see that nothing is left."""
+        """Close the producer, and check that nothing is left."""
         refused = settled(lambda: self.producer.close(timeout=10))
         # Only a close that was interrupted may have given up records.
         assert refused is None or str(self.pipeline.calls.interruption).endswith("ended close half-way"), refused
@@ -179,7 +179,7 @@ class InterruptedProducer:
 
 
 def settled(call: Callable[[], object]) -> KafkaError | None:
-    """What *call* raises, where that is an error of ours."""
+    """Return the :class:`KafkaError` that *call* raises, if any."""
     try:
         call()
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""Something that happens at every line of a call, one line in each run: an interrupt, or a signal handler."""
+"""Strikes at every line of a call, one line in each run, with an interrupt or a signal handler."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _OURS = "/kafka_sink/"
 
 
 class Points:
-    """Lines of ``kafka_sink`` that the calling thread executes in a call; at line number *point* it does *strike*.
+    """Counts the lines of ``kafka_sink`` that the calling thread executes; at line number *point* it calls *strike*.
 
-    :param also: the name of another file whose lines are points, of Python's own.
+    :param also: the name of a file of Python's standard library whose lines count, too.
     """
 
     def __init__(self, point: int, strike: Callable[[], None], also: str = _OURS) -> None:
@@ -24,7 +24,7 @@ class Points:
         self.struck: str | None = None
 
     def during(self, call: Callable[[], object]) -> object:
-        """What *call* returns; the call has no more points than there were once it does so without a strike."""
+        """Return the result of *call*; if it returns without a strike, *point* was beyond its last line."""
         before = sys.gettrace()
         sys.settrace(self._entered)
         try:

@@ -1,4 +1,4 @@
-"""What an accumulator needs, put together for tests."""
+"""An accumulator with its parts, for tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tp(partition: int, topic: str = TOPIC) -> TopicPartition:
 
 
 def make_cluster(leaders: Sequence[int | None], topic: str = TOPIC) -> Cluster:
-    """A topic whose partition ``i`` is led by the node of id ``leaders[i]``, or by nobody."""
+    """Return a cluster with a topic: partition ``i`` has the leader ``NODES[leaders[i]]``, or none."""
     infos = [
         PartitionInfo(topic, partition, None if leader is None else NODES[leader])
         for partition, leader in enumerate(leaders)
@@ -43,7 +43,7 @@ def make_cluster(leaders: Sequence[int | None], topic: str = TOPIC) -> Cluster:
 
 
 def make_idempotence(partitions: int = 10) -> IdempotenceManager:
-    """Of a producer with the id 9, which has stored something in the partitions of :data:`TOPIC` before."""
+    """Return the manager of the producer with id 9, which has stored records in the partitions of :data:`TOPIC`."""
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
     manager.assign_producer_id(9, -1)
     for partition in range(partitions):
@@ -53,7 +53,7 @@ def make_idempotence(partitions: int = 10) -> IdempotenceManager:
 
 
 def use_up_sequences(manager: IdempotenceManager, topic_partition: TopicPartition, count: int) -> None:
-    """Have *count* records stored, in batches as if they had so many."""
+    """Advance the sequence by *count* records, with acknowledged batches that claim to have these."""
     while count:
         batch = make_batch(tp=topic_partition)
         batch.record_count = min(count, 2**29)
@@ -69,13 +69,13 @@ LARGE = b"x" * 600
 
 
 class MadeAccumulator(RecordAccumulator):
-    """An accumulator that shows what it was made with."""
+    """An accumulator with attributes for its parts."""
 
     pool: BufferPool
     clock: Clock
     queues: PartitionQueues
     incomplete: IncompleteBatches
-    #: What the sender thread does with the batches.
+    #: The operations of the sender thread on the batches.
     sender_side: BatchDrain
 
 
@@ -93,8 +93,8 @@ class Straggler:
 
         def pausing() -> int:
             if threading.current_thread() is self._thread and not self._is_in.is_set():
-                # It asks when its batch was created: after the check whether the producer is open, with the lock of
-                # the partition.
+                # The append reads the clock for the creation time of its batch: after the check whether the producer is
+                # open, with the lock of the partition held.
                 self._is_in.set()
                 self._may_end.wait(30)
             return monotonic_ms()
@@ -104,7 +104,7 @@ class Straggler:
         assert self._is_in.wait(30)
 
     def end(self) -> FutureRecordMetadata:
-        """Let it open its batch; its future."""
+        """Let it open its batch, and return its future."""
         self._may_end.set()
         self._thread.join(30)
         return self._futures[0]
@@ -159,7 +159,7 @@ def append_record(accumulator: RecordAccumulator, partition: int = 0, value: byt
 
 
 def queue_of(accumulator: RecordAccumulator, partition: int = 0) -> PartitionQueue:
-    # The accumulator shows its queues to nobody, and this is where tests look at them.
+    # The accumulator's queues are private; tests access them only here.
     return accumulator._queues.of(tp(partition))
 
 
@@ -170,13 +170,13 @@ def queued(accumulator: RecordAccumulator, partition: int = 0) -> list[ProducerB
 def drain(
     accumulator: MadeAccumulator, cluster: Cluster = ONE, *, max_bytes: int = 10**6, node: int = 0
 ) -> list[ProducerBatch]:
-    """What a node takes."""
+    """Return the batches that the sender drains for a node."""
     now_ms = accumulator.clock.monotonic_ms()
     return accumulator.sender_side.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
 
 
 def finish(accumulator: MadeAccumulator, batch: ProducerBatch) -> None:
-    """*batch* was stored at the beginning of its partition."""
+    """Complete *batch* as stored at offset 0."""
     batch.done(0, NO_TIMESTAMP, None)
     accumulator.incomplete.deallocate(batch)
 
@@ -186,7 +186,7 @@ def is_ready(accumulator: MadeAccumulator, cluster: Cluster = ONE) -> bool:
 
 
 def values(batch: ProducerBatch) -> list[bytes | None]:
-    """Of a batch that was drained."""
+    """Return the values of a drained batch."""
     _, records = read_wire(batch.wire)
     return [record.value for record in records]
 

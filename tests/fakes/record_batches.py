@@ -13,7 +13,7 @@ from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import write_record
 from kafka_sink.records.validation import BatchRules, validate_batch
 
-#: Rules that let every sound batch in.
+#: Rules that accept every valid batch.
 ANY_BATCH = BatchRules(
     max_message_bytes=2**31 - 1,
     max_decompressed_bytes=256 << 20,
@@ -25,7 +25,7 @@ _NEWEST_PRODUCE = 13
 
 
 def validated(data: Buffer, *, wall_ms: int = 0, produce_version: int = _NEWEST_PRODUCE, **rules: int) -> BatchHeader:
-    """What the broker's checks make of *data*, with *rules* of :data:`ANY_BATCH` changed."""
+    """Return the header of *data* after the broker's checks, with *rules* in place of those of :data:`ANY_BATCH`."""
     return validate_batch(data, replace(ANY_BATCH, **rules), wall_ms, produce_version)[1]  # type: ignore[arg-type]
 
 
@@ -65,6 +65,6 @@ def make_batch(
 
 
 def with_header(values: Sequence[bytes | None], **options: Any) -> tuple[memoryview, BatchHeader]:
-    """A batch as the log takes it."""
+    """Return a batch and its header, as a log appends them."""
     batch = make_batch(values, **options)
     return memoryview(batch), parse_header(batch)

@@ -1,4 +1,4 @@
-"""A network without sockets: the test plays the brokers, in order and without waiting."""
+"""A network without sockets: the test acts as the brokers, in order and without waiting."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kafka_sink.protocol.header import RequestHeader, decode_request_body, decod
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
 
-#: Plays a broker: the answer to a request, or None to leave it to the test.
+#: Returns the response of a broker to a request, or None to leave the response to the test.
 Broker = Callable[[str, RequestHeader, Struct], Struct | None]
 
 
 class _Tape:
-    """Takes down what is written."""
+    """Records written bytes."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -41,9 +41,9 @@ class FakeConnection:
     muted: bool = False
     outgoing: NetworkSend | None = None
     tape: _Tape = field(default_factory=_Tape)
-    #: Frames that were written to it, without their length.
+    #: Written frames, without their length.
     frames: list[bytes] = field(default_factory=list)
-    #: Requests that nobody has answered yet, oldest first.
+    #: Requests without a response, oldest first.
     unanswered: deque[tuple[RequestHeader, Struct]] = field(default_factory=deque)
     incoming: deque[bytes] = field(default_factory=deque)
     lost: Disconnect | None = None
@@ -52,9 +52,9 @@ class FakeConnection:
 class FakeSelectable:
     """Implements :class:`~kafka_sink.network.channel.selectable.Selectable`.
 
-    Connections are established by the next poll unless *auto_connect* is off; frames are written by it unless the
-    connection is in *held*; in *lagging* connections the transport takes them whole and keeps their last bytes, as TLS
-    may. A poll in which nothing happens moves *clock* on by its time-out.
+    The next poll establishes connections unless *auto_connect* is off, and writes frames unless the connection is in
+    *held*; in *lagging* connections the transport accepts whole frames and keeps their last bytes, as TLS may. A poll
+    without events advances *clock* by its time-out.
     """
 
     def __init__(self, clock: FakeClock | None = None, broker: Broker | None = None) -> None:
@@ -87,11 +87,11 @@ class FakeSelectable:
         state: ChannelState = ChannelState.READY,
         disconnect: Disconnect | None = None,
     ) -> None:
-        """The connection is gone in the next poll."""
+        """Close the connection in the next poll."""
         self.connections[connection_id].lost = disconnect or Disconnect(state, cause)
 
     def requests(self, connection_id: str) -> list[tuple[RequestHeader, Struct]]:
-        """What the client sent and nobody has answered, oldest first."""
+        """Return the client's requests without a response, oldest first."""
         return list(self.connections[connection_id].unanswered)
 
     def reply(self, connection_id: str, body: Struct, *, correlation_id: int | None = None) -> RequestHeader:
@@ -104,7 +104,7 @@ class FakeSelectable:
         return header
 
     def receive(self, connection_id: str, payload: bytes) -> None:
-        """The client reads this frame in the next poll."""
+        """Deliver a frame, which the client reads in the next poll."""
         self.connections[connection_id].incoming.append(payload)
 
     # -- what the client does

@@ -1,4 +1,4 @@
-"""A producer without threads and sockets: the test says when its sender takes a step, and plays its brokers."""
+"""A producer without threads and sockets: the test runs the steps of its sender, and acts as its brokers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.fakes.producing import TOPIC, append
 
 
 def config_of(properties: Mapping[str, Any]) -> ProducerConfig:
-    """What a producer makes of *properties*."""
+    """Return the configuration of a producer with *properties*."""
     return reconcile(common_config.parse(ProducerConfig, properties), frozenset(properties))
 
 
 def network_of(
     properties: dict[str, Any], selectable: Selectable, clock: Clock, start_thread: StartThread
 ) -> ClientNetwork:
-    """What a producer with *properties* takes as its network."""
+    """Return the network of a producer with *properties*."""
     config = config_of(properties)
     client, metadata = create_client(config, client_id=config.client_id or "p", clock=clock, selectable=selectable)
     return ClientNetwork(client, metadata, SelectorMetrics(), clock, start_thread)
@@ -41,8 +41,8 @@ def named(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 class StandingThread:
-    """Stands for the sender's thread; joining it runs it to its end. :attr:`pipeline` is what it was given to run: the
-    parts of the producer.
+    """Replaces the sender's thread; joining it runs the sender to its end. :attr:`pipeline` is the loop that it was
+    given to run: the parts of the producer.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -63,8 +63,8 @@ class StandingThread:
 
 
 class SenderWorld:
-    """A producer and its brokers; :meth:`step` is one pass of the sender's loop. Records are appended behind the
-    producer's back, so that no call waits.
+    """A producer and its brokers; :meth:`step` is one pass of the sender's loop. Records are appended to the
+    accumulator directly, so that no call waits.
     """
 
     def __init__(self, brokers: FakeBrokers | None = None, clock: FakeClock | None = None, **properties: Any) -> None:
@@ -80,7 +80,7 @@ class SenderWorld:
         self.pool, self.accumulator = pipeline.pool, pipeline.accumulator
         self.drain = pipeline.drain
         self.metrics, self.sender, self.in_flight = pipeline.metrics, pipeline.sender, pipeline.in_flight
-        # Without jitter, so that tests know when a retry is due. Private: Kafka has no option for the jitter.
+        # Without jitter, so that tests know when a retry is due. Kafka has no option for the jitter.
         self.accumulator._settings.retry_backoff.rng.uniform = lambda a, b: 1.0  # type: ignore[method-assign]
         self.deliveries: list[Delivery] = []
         self.told_at: list[int] = []
@@ -95,17 +95,17 @@ class SenderWorld:
     def append(
         self, partition: int = 0, value: bytes = b"v", callback: DeliveryCallback | None = None
     ) -> FutureRecordMetadata:
-        """Stage one record; its future."""
+        """Stage one record and return its future."""
         result = append(self.accumulator, partition, value, callback=callback)
         assert result.future is not None
         return result.future
 
     def send(self, *values: bytes, partition: int = 0, key: bytes | None = None) -> list[Any]:
-        """Stage a record for each of *values*, and take down what is told of them; their futures."""
+        """Stage a record for each of *values* with a callback that records its outcome; return their futures."""
         return [append(self.accumulator, partition, value, key=key, callback=self._told).future for value in values]
 
     def sent(self, *values: bytes, partition: int = 0, key: bytes | None = None) -> list[Any]:
-        """:meth:`send`, and step until everything has its outcome."""
+        """:meth:`send`, and step until every record has its outcome."""
         futures = self.send(*values, partition=partition, key=key)
         self.settle()
         return futures
@@ -134,13 +134,13 @@ class SenderWorld:
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
-            # A poll in which nothing happens moves the clock on, for ever if nothing is to come.
+            # A poll without events advances the clock, without limit if nothing is to come.
             if not self.accumulator.has_incomplete:
                 self.network.wakeup()
             self.sender.run_once()
 
     def run_until(self, reached: Callable[[], object], steps: int = 200) -> None:
-        """Step until *reached*; the fake network moves time on where nothing happens."""
+        """Step until *reached* is true; the fake network advances the time if nothing happens."""
         for _ in range(steps):
             if reached():
                 return
@@ -148,15 +148,15 @@ class SenderWorld:
         raise AssertionError("never came")
 
     def settle(self, at_most: int = 1000) -> None:
-        """Step until everything staged has its outcome."""
+        """Step until every staged record has its outcome."""
         self.run_until(lambda: not self.accumulator.has_incomplete, at_most)
 
     def connect(self) -> None:
-        """Get as far as being able to send: metadata, connections, producer id."""
+        """Step until the producer can send: it has metadata, connections and a producer id."""
         self.step(20)
 
     def close(self) -> None:
-        """Close as the program does that waits for the end."""
+        """Close as a program that waits for the end."""
         self.sender.initiate_close()
         self.sender.run()
 
@@ -170,12 +170,12 @@ class SenderWorld:
         assert self.memory_in_use == 0
 
     def figure(self, name: str) -> float:
-        """A figure of ``producer-metrics``."""
+        """Return a metric of ``producer-metrics``."""
         return self.metrics.snapshot(self.now)[name]
 
 
 class PlayedWorld(SenderWorld):
-    """A world whose produce requests the test answers."""
+    """A world in which the test responds to produce requests."""
 
     brokers: PlayedBrokers
 
@@ -183,12 +183,12 @@ class PlayedWorld(SenderWorld):
         super().__init__(PlayedBrokers(leaders), **{"batch_size": 16384, **properties})
 
     def step(self, times: int = 1) -> None:
-        """Time goes on also while nothing is staged."""
+        """Step; time advances also while nothing is staged."""
         for _ in range(times):
             self.sender.run_once()
 
     def prepare(self) -> None:
-        """Connect to all brokers, learn the topic, get the producer id."""
+        """Connect to all brokers, and fetch the topic's metadata and the producer id."""
         for partition in range(len(self.brokers.leaders)):
             self.append(partition, b"first")
         self.run_until(lambda: all(self.brokers.requests(node) for node in self.brokers.led_by))
@@ -197,12 +197,12 @@ class PlayedWorld(SenderWorld):
         self.run_until(lambda: not self.accumulator.has_incomplete)
 
     def under_way(self, partition: int = 0, value: bytes = b"v", callback: DeliveryCallback | None = None) -> Any:
-        """The future of a record that a request carries to its leader."""
+        """Return the future of a record that was sent to its leader."""
         future = self.append(partition, value, callback)
         self.run_until(self.brokers.requests)
         return future
 
     def fails(self, code: ErrorCode, message: str | None = None) -> None:
-        """The oldest request is answered with *code*, and the sender reads it."""
+        """Respond to the oldest request with *code*, and let the sender read it."""
         self.brokers.fail(code, message=message)
         self.step()
