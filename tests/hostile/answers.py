@@ -1,4 +1,4 @@
-"""A broker that answers one API as nobody means well, and the others as they are: each API, each kind of lie."""
+"""A broker with malformed responses to one API, and valid responses to the others: each API, each kind of error."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from kafka_sink.protocol.schema import Array, Primitive, Struct
 from tests.hostile.records import damaged
 from tests.hostile.servers import OPEN, Listener, interrupted_late
 
-#: A client waits so long for an answer that does not come.
+#: How long a client waits for a missing response.
 _TIMEOUT_MS: Final = 300
-#: Those that a client sends with nothing but the request itself: ApiVersions is sent for each connection, and what of
-#: SASL and of a group's members is sent needs a state.
+#: The APIs that a client calls without earlier requests: SASL requests need the state of an authentication.
 ASKED: Final = tuple(key for key in APIS if key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 
-#: What becomes of the frame of an answer: its parts, as they are sent.
+#: Maps the frame of a valid response to the parts that are sent in its place.
 Lie = Callable[[random.Random, bytes], Iterator[bytes]]
 
 
@@ -93,7 +92,7 @@ LIES: Final[dict[str, Lie]] = {
 
 
 def filled(kind: type[Struct], version: int, depth: int = 0) -> Struct:
-    """A message with one thing in each array, and a text in each text."""
+    """Return a message with one element in each array and no empty string."""
     made = kind()
     for field in kind.SCHEMA.fields:
         if field.tag is not None or version not in field.versions:
@@ -117,7 +116,7 @@ def _value(element: Primitive) -> Any:
 
 
 class Liar(Listener):
-    """A broker that answers what :attr:`key` asks as :attr:`lie` says."""
+    """A broker that applies :attr:`lie` to its responses to :attr:`key`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +148,7 @@ def _shared() -> Liar:
 
 
 def asked(key: ApiKey, lie: str, rng: random.Random) -> str:
-    """What the client says that asks *key* and is lied to: "answered", or its error.
+    """Send a request of *key* and return the client's result for the malformed response: "answered", or its error.
 
     :raises AssertionError: if the client does not end in time.
     """
@@ -170,7 +169,7 @@ def asked(key: ApiKey, lie: str, rng: random.Random) -> str:
 
 
 def answers_of_apis(rng: random.Random) -> None:
-    """Whatever is answered, whoever asked gets an answer or an error of the client, in time."""
+    """For any malformed response, the client returns a response or raises an error of its own, in time."""
     key, lie = rng.choice(ASKED), rng.choice(list(LIES))
     said = asked(key, lie, rng)
     assert len(said) < 5_000, (key, lie, said)

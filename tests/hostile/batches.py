@@ -1,5 +1,4 @@
-"""Batches of records of which some are damaged, in every way that a broker lets in: they cost themselves and nobody
-else.
+"""Batches with damaged records, of every kind that a broker accepts: each affects no other record.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ BASE_MS: Final = 1_000
 def record_of(
     offset: int, value: bytes = b"v", *, key: bytes = b"\1", headers: bytes = b"\0", timestamp: bytes = b"\0"
 ) -> bytes:
-    """A record with its length; *key*, *headers* and *timestamp* are encoded."""
+    """Return a record with its length; *key*, *headers* and *timestamp* are in encoded form."""
     body = b"\0" + timestamp + encode_varint(offset) + key + encode_varint(len(value)) + value + headers
     return encode_varint(len(body)) + body
 
@@ -37,7 +36,7 @@ def record_of(
 def batch_of(
     records: Sequence[bytes], codec: CompressionType = CompressionType.NONE, *, base: int = 0, most_ms: int = BASE_MS
 ) -> bytes:
-    """A batch with the offsets from *base* on, whose header is right whatever the records are."""
+    """Return a batch with the offsets from *base* on, whose header is valid for any *records*."""
     packed = bytes(compress(codec, b"".join(records)))
     header = bytearray(HEADER_BYTES)
     write_header(
@@ -54,7 +53,7 @@ def batch_of(
 
 
 def store(bootstrap_servers: str, topic: str, data: bytes) -> int:
-    """Produce the batch *data* as it is; the broker's error."""
+    """Produce the batch *data* unchanged, and return the broker's error code."""
     body = ProduceRequest(None, 1, 10_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, data)])])
     host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
     with socket.create_connection((host, int(port))) as sock:
@@ -64,7 +63,7 @@ def store(bootstrap_servers: str, topic: str, data: bytes) -> int:
     return answer.responses[0].partition_responses[0].error_code
 
 
-#: A record, which should have the offset that is given, and what is said of it.
+#: By the problem that is reported: a function from the expected offset to a damaged record.
 DAMAGED: Final[dict[str, Callable[[int], bytes]]] = {
     "a header key is not UTF-8": lambda at: record_of(at, headers=b"\2\4\xff\xfe\2v"),
     "a header has no key": lambda at: record_of(at, headers=b"\2\1\2v"),
@@ -79,7 +78,7 @@ DAMAGED: Final[dict[str, Callable[[int], bytes]]] = {
 
 
 def record_batches(rng: random.Random) -> None:
-    """Whoever looks sees every record, the damaged ones with the reason; whoever relies on them hears of the first."""
+    """A display shows every record, damaged ones with their problem; other readers get an error for the first one."""
     codec = rng.choice(list(CompressionType))
     count, said = rng.randrange(1, 30), dict[int, str]()
     records = []

@@ -1,4 +1,4 @@
-"""Programs over Spark Connect whose options and rows nobody means well with, on a server that another program uses."""
+"""Programs over Spark Connect with hostile options and rows, on a server that another program uses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _OPTIONS: Final = (
     *("kafka.acks", "kafka.batch.size", "kafka.linger.ms", "kafka.compression.type", "kafka.max.request.size"),
     *("kafka.ssl.truststore.certificates", "kafka.ssl.keystore.key", "kafka.interceptor.classes", "kafka.client.id"),
 )
-#: What is in the hands of who writes, and should not be in what they read.
+#: Secrets that a program passes in its options, and that no error may contain.
 _SECRETS: Final = {
     "kafka.sasl.jaas.config": f'PlainLoginModule required username="a" password="{SECRET}"',
     "kafka.ssl.keystore.key": f"-----BEGIN PRIVATE KEY-----{SECRET}",
@@ -78,17 +78,17 @@ _VALUES: Final = (
     *("repeat('x', 2000000)", "char(0)", "struct(array(map(1, struct(null as `a.b`))))", "current_date()", "null"),
 )
 _COLUMNS: Final = ("key", "topic", "partition", "headers", "timestamp", "value", "nowhere")
-#: A builtin exception at the end of a traceback; others have their module before their name.
+#: A builtin exception at the end of a traceback; other exceptions have their module before their name.
 _RAW: Final = re.compile(r"^\w+(?:Error|Exception|Exit|Interrupt)\b", re.MULTILINE)
 
 
 class _Connected:
-    """A server with two programs, and where they write."""
+    """A server with two programs, and the cluster that they write to."""
 
     def __init__(self) -> None:
         from pyspark.sql import SparkSession
 
-        # PySpark's client logs what it raises, too.
+        # PySpark's client logs the errors that it raises, too.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         folder = Path(OPEN.enter_context(TemporaryDirectory()))
         server = ConnectServer(folder)
@@ -99,12 +99,12 @@ class _Connected:
         server.wait_until_ready()
         self.hostile, self.served = (SparkSession.builder.remote(server.url).create() for _ in range(2))
         for session in (self.hostile, self.served):
-            # Before the server: a session that is left asks for its end for ten minutes.
+            # Stopped before the server: otherwise the session retries its release request for ten minutes.
             OPEN.callback(session.stop)
         self.options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "kafka.max.block.ms": "2000"}
 
     def serve(self) -> None:
-        """The program that is served writes a row."""
+        """Write a row with the well-behaved program."""
         kafka_sink.write(self.served.sql("select 'x' as value"), options=self.options, topic="served")
 
 
@@ -114,7 +114,7 @@ def _connected() -> _Connected:
 
 
 def spark_connect(rng: random.Random) -> None:
-    """A write succeeds or says what is wrong, without secrets; the server serves others as before."""
+    """A write succeeds or raises an error without secrets; the server serves other programs as before."""
     connected = _connected()
     columns = ["value", *rng.sample(_COLUMNS, rng.choice((0, 0, 1, 2)))]
     rows = connected.hostile.sql("select " + ", ".join(f"{rng.choice(_VALUES)} as {name}" for name in columns))

@@ -1,11 +1,11 @@
-"""The standing attack on what kafkalite reads: runs on from a random seed, which it prints, for as long as it is told.
+"""Fuzz tests of all readers of kafkalite, for a given time, from a random seed, which they print.
 
     scripts/test.sh --fuzz MINUTES        or        python -m tests.hostile.fuzz --minutes MINUTES [--seed SEED]
 
-Each attack takes its turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one; ``--group
-PACKAGE`` tries the readers of ``readers.py`` of one package. What is written is attacked too: the columns of the three
-formats, against independent libraries. What people paste is given to Java as well, and a difference that
-differences.md does not name is a finding. Exits with 1 if anything was found.
+The attacks take turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one; ``--group PACKAGE`` tries
+the readers of ``readers.py`` of one package. Attacks on encoders compare the columns of the three formats with those of
+independent libraries. Texts that users paste are parsed by Java as well, and a difference that differences.md does not
+name is a finding. Exits with 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from tests.support.real_kafka import HAS_KAFKA
 
 Attack = Callable[[random.Random], None]
 
-#: An attack's turn.
+#: The length of an attack's turn.
 _TURN_S: Final = 5.0
-#: Of each kind of finding so many are printed.
+#: How many findings of each kind are printed.
 _SHOWN: Final = 3
 
 
 def _property(test: Any) -> Attack:
-    """A property of hypothesis, from a seed: as many batches as the normal run tries."""
+    """Return a property of hypothesis as an attack, with the seed and the number of batches of the normal run."""
 
     def attack(rng: random.Random) -> None:
         hypothesis.seed(rng.getrandbits(64))(test)()
@@ -92,12 +92,12 @@ ATTACKS: Final[dict[str, Attack]] = {
     "values of rows": secrets.values_of_rows,
     "report lines": secrets.report_lines,
 }
-#: Each reader of others' bytes by itself, in test_readers.py.
+#: One attack for each reader of untrusted bytes; test_readers.py runs them, too.
 OF_READERS: Final = {name: attack_of(reader) for name, reader in READERS.items()}
 
 
 def _spark_connect(rng: random.Random) -> None:
-    """Not among those of the normal run, in which nothing else needs its server, which takes half a minute."""
+    """Not part of the normal run, in which no other test needs its server, whose start takes half a minute."""
     from tests.hostile.connect import spark_connect
 
     spark_connect(rng)
@@ -107,7 +107,7 @@ JUDGES: Final = JavaJudges()
 
 
 def _judged(judged: Judged) -> Attack:
-    """A random case, and Java's verdict on it."""
+    """Return an attack that compares the result of a random case with that of Java."""
     return lambda rng: judged.compare(JUDGES, judged.random(rng))
 
 
@@ -128,12 +128,12 @@ def _groups() -> dict[str, list[str]]:
     return dict(groups)
 
 
-#: The attacks by the package of their reader; those that Java judges, and those of no reader, are groups of their own.
+#: The attacks by the package of their reader; comparisons with Java and attacks without reader are separate groups.
 GROUPS: Final = _groups()
 
 
 def attacked(name: str, seed: int, case: int) -> Exception | None:
-    """What case number *case* of the attack *name* found; None if it held."""
+    """Return the failure of case number *case* of the attack *name*; None if it passed."""
     try:
         ALL[name](random.Random(f"{seed} {name} {case}"))
     except Exception as error:
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--group", choices=GROUPS, help="the readers of readers.py of this package, or others together")
     parser.add_argument("--case", type=int, help="with --only: one case, with its traceback")
     asked = parser.parse_args()
-    # What a user's log would get is a finding.
+    # A warning would reach a user's log, so it is a finding.
     warnings.simplefilter("error", RuntimeWarning)
     if asked.case is not None:
         with JUDGES:

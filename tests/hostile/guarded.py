@@ -1,7 +1,7 @@
-"""Clients of a broker's guarded listeners that nobody means well with, while one that has logged in is served.
+"""Hostile clients of a broker's listeners with TLS and SASL, while the broker serves an authenticated client.
 
-They stop in the middle of a TLS handshake or of a login, say what is none, or log in and then send requests that nobody
-sane sends. The other one writes and asks in between, over TLS, and is asked for its waits by who prints them.
+They stop within a TLS handshake or a login, send malformed ones, or log in and then send malformed requests. The other
+client writes and sends requests in between, over TLS; the latencies of its requests are recorded.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tests.support.certificates import Authority
 from tests.support.good_client import frame, read_frame
 from tests.support.secure_cluster import MECHANISMS, PASSWORD, PROTOCOLS, address, secure_cluster
 
-#: Only a broker that stands still takes so long, on however slow a machine.
+#: Only a stalled broker takes this long, even on a slow machine.
 _MOST_S: Final = 60.0
 _SERVED: Final = "served"
 _BOBS: Final = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
-#: What the client that is served waited for each of its answers, in ms.
+#: The latencies of the authenticated client's requests, in ms.
 WAITS_MS: Final[list[float]] = []
 
 Answer = TypeVar("Answer", bound=Struct)
@@ -64,7 +64,7 @@ class _Client:
 
 
 class _Raised(logging.Handler):
-    """Keeps what the broker did not expect."""
+    """Collects unexpected errors that the broker logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -76,8 +76,8 @@ class _Raised(logging.Handler):
 
 
 class _Guarded:
-    """A cluster with every kind of listener. Bob may do everything with topics, groups and transactions, and nothing
-    with the cluster; Alice is served, on a connection that she keeps.
+    """A cluster with every kind of listener. Bob has all permissions for topics, groups and transactional ids, and none
+    for the cluster; Alice is the client that the cluster serves, on one connection.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class _Guarded:
         OPEN.callback(logging.getLogger("kafka_sink").removeHandler, self.raised)
 
     def serve(self) -> None:
-        """Alice writes a record, and asks where the next one goes."""
+        """Write a record as Alice, and request the topic's metadata."""
         data = TopicProduceData(_SERVED, partition_data=[PartitionProduceData(0, make_batch([b"x" * 100]))])
         began = time.perf_counter()
         written = self._served.ask(ApiKey.PRODUCE, 9, ProduceRequest(None, -1, 30_000, [data]))
@@ -110,7 +110,7 @@ class _Guarded:
         assert found.topics[0].error_code == 0
 
     def attack(self, rng: random.Random, held: contextlib.ExitStack) -> None:
-        """One client, which may stay connected and may not read its answers."""
+        """Run one client, which may stay connected and may not read its responses."""
         listener = rng.choice(PROTOCOLS)
         is_tls, is_sasl = listener.endswith("SSL"), listener.startswith("SASL")
         client = _Client(self.cluster, listener)
@@ -137,7 +137,7 @@ class _Guarded:
                 client.socket.shutdown(socket.SHUT_WR)
 
     def _shake_hands_badly(self, rng: random.Random, client: _Client) -> None:
-        """A handshake that is cut off, damaged, or not gone on with."""
+        """Send a handshake that is truncated, damaged, or not continued."""
         received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
         handshake = self.tls.wrap_bio(received, sent)
         for _ in range(rng.choice((1, 1, 2))):
@@ -151,12 +151,12 @@ class _Guarded:
 
 
 def _everything(kind: ResourceType) -> AclBinding:
-    """Bob may do everything with all resources of *kind*."""
+    """Return the ACL that allows Bob all operations on all resources of *kind*."""
     return AclBinding(principal="User:bob", operation=AclOperation.ALL, resource_type=kind, resource_name=WILDCARD)
 
 
 def _bad_login(rng: random.Random) -> bytes:
-    """Steps of a login that are too early, too many, too large, of no mechanism or damaged."""
+    """Return steps of a login that are too early, too many, too large, of no mechanism or damaged."""
     tokens = (
         b"\0bob\0wrong",
         b"\0bob",
@@ -183,7 +183,7 @@ def _guarded() -> _Guarded:
 
 
 def guarded_listeners(rng: random.Random) -> None:
-    """Whatever others say on any listener, and whether they read: who is logged in is served, and nothing is raised."""
+    """An authenticated client is served and the broker raises no error, whatever other clients send or do not read."""
     guarded = _guarded()
     with contextlib.ExitStack() as held:
         for _ in range(rng.choice((1, 2, 6))):

@@ -1,4 +1,4 @@
-"""What identities are read from: SASL messages, JAAS lines, PEM, tokens, key stores, answers of token endpoints."""
+"""The sources of identities: SASL messages, JAAS lines, PEM, tokens, key stores, responses of token endpoints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def text(data: bytes) -> str:
 
 
 def jks(body: bytes) -> bytes:
-    """A key store whose checksum is right, so that what is in it is read."""
+    """Return a key store with a valid checksum, so that a reader parses its contents."""
     return body + hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
 
 
@@ -120,7 +120,7 @@ def jaas(data: bytes) -> None:
 
 
 def login_options(data: bytes) -> None:
-    """The options of login modules, behind the grammar."""
+    """Read the options of login modules, after the JAAS grammar."""
     for mechanism, read in (("GSSAPI", kerberos_login), ("OAUTHBEARER", lambda c: token_source(c, SYSTEM_CLOCK))):
         url = "https://idp/t" if mechanism == "OAUTHBEARER" else ""
         properties = {"bootstrap.servers": "h:1", "sasl.mechanism": mechanism, "sasl.kerberos.service.name": "kafka"}

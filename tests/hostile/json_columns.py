@@ -22,13 +22,13 @@ _FLOATS: Final = (0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348
 
 @dataclass(frozen=True)
 class Number:
-    """A number as it is written."""
+    """The text of a number."""
 
     text: str
 
 
 def json_columns(rng: random.Random) -> None:
-    """What is written is JSON, and means the rows."""
+    """The encoder writes valid JSON with the values of the rows."""
     kind = _kind(rng, 0)
     rows = [None if rng.random() < 0.2 else _value(rng, kind) for _ in range(rng.randrange(9))]
     array = pa.array([*rows, *rows[:2]], kind)[: len(rows)]

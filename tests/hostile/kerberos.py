@@ -1,4 +1,4 @@
-"""Brokers that answer a Kerberos login with something else, beside a real KDC."""
+"""Brokers with damaged responses to a Kerberos login, with a real KDC."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def _kdc() -> Kdc:
 
 
 def kerberos_answers(rng: random.Random) -> None:
-    """Only a broker that has the service's key and asks for no layer is believed; what others say raises our error."""
+    """A login succeeds only with a broker that has the service's key and no security layer; otherwise it raises our
+    error."""
     import gssapi
 
     kdc, library = _kdc(), gssapi
@@ -44,6 +45,6 @@ def kerberos_answers(rng: random.Random) -> None:
             client.respond(each)
     except AuthenticationError:
         return
-    # The answer's proof is its encrypted end (RFC 4120, 5.5.2); the library skips fields before it. A wrapped offer may
-    # be rotated (RFC 4121, 4.2.5), so that other bytes mean the same.
+    # The encrypted end of the AP-REP is its proof (RFC 4120, 5.5.2); the library skips the fields before it. A wrapped
+    # offer may be rotated (RFC 4121, 4.2.5), so different bytes may mean the same.
     assert client.complete and steps[0][-_PROOF_BYTES:] in said[0] and len(offer) == 4 and offer[0] & 1

@@ -1,4 +1,4 @@
-"""Clients of the ports over HTTP that we open, and large requests to the broker, that nobody means well with."""
+"""Hostile clients of our HTTP ports, and large hostile requests to the broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _server(name: str) -> LocalServer:
 
 
 def http_requests(rng: random.Random) -> None:
-    """Whatever some clients send, and whether they wait for an answer: the next one is answered."""
+    """The next request is served, whatever other clients send and whether they wait for a response."""
     name = rng.choice(list(_PATHS))
     server = _server(name)
     with contextlib.ExitStack() as held:
@@ -70,7 +70,7 @@ def http_requests(rng: random.Random) -> None:
 
 
 def broker_requests(rng: random.Random) -> None:
-    """Requests that name many things, equal ones and none: each is answered or its connection closed, within bounds."""
+    """The broker responds to requests with many, equal or no items, or closes the connection, within bounds."""
     key, field = rng.choice(list(arrays()))
     count = rng.choice((0, 1, 50, 400))
     numbers = [rng.randrange(max(count, 1)) for _ in range(count)]

@@ -1,8 +1,8 @@
-"""All readers of bytes and text that others wrote: a table, and an attack on each of its rows.
+"""All readers of untrusted bytes and text: a table, and an attack on each of its rows.
 
-A row names the functions that it stands for. Whatever a reader gets, it ends within a number of steps that is
-proportional to its input, and returns a value or raises the error that belongs to it. ``test_readers.py`` compares the
-table with the source: a function that reads, and is in no row, fails there.
+A row names the functions that it covers. For any input, a reader ends within a number of steps proportional to the
+size of the input, and returns a value or raises one of its own errors. ``test_readers.py`` compares the table with the
+source: it fails for a function that reads and is in no row.
 
     python -m tests.hostile.fuzz --only NAME --minutes N
 """
@@ -108,13 +108,13 @@ from tests.hostile.identities import text
 from tests.support.unpacked import decompress
 from tests.unit.exactly_once.test_progress import Offsets
 
-#: So much CPU time a case may take: no machine is so slow, and nothing that is quadratic is so fast.
+#: The most CPU time of a case: linear readers need less on any machine, quadratic ones need more.
 _MOST_S: Final = 5.0
 _MOST_S_PER_BYTE: Final = 50e-6
 _GOLDEN: Final = Path(__file__).parents[1] / "golden"
 _FOLDER: Final = tempfile.TemporaryDirectory(prefix="kafkalite-readers-")  # removed when this process ends
 _SCRATCH: Final = Path(_FOLDER.name)
-#: Of decompressed data so much is taken.
+#: The limit of decompressed data, in bytes.
 _MOST_PLAIN: Final = 1 << 16
 _SINK: Final = "s/t"
 
@@ -124,10 +124,10 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads *seeds*, whole inputs; *of* are the functions that it stands for, as ``module:function``.
+    """A reader of *seeds*, which are valid inputs; *of* are the functions that it covers, as ``module:function``.
 
-    *share* is that of the cases that it gets: those that stretch keys or open files are slow. *steps* is what it may
-    take whatever its input, in lines of the source.
+    *share* is the fraction of cases that it gets: readers that derive keys or open files are slow. *steps* is the
+    number of source lines that it may execute for any input, in addition to those per byte.
     """
 
     name: str
@@ -147,7 +147,7 @@ def _assignment(*topics: tuple[bytes, Sequence[int]]) -> bytes:
     return struct.pack(">hi", 0, len(topics)) + b"".join(parts) + struct.pack(">i", -1)
 
 
-#: Its topics have the length -6, and there are 2³¹-1 of them: a reader that believes it stands still.
+#: Its 2³¹-1 topics have the length -6: a reader without checks never ends.
 _STANDS_STILL: Final = struct.pack(">hihsiihq", 0, 2**31 - 1, 1, b"t", 1, 0, -6, 0)
 _ASSIGNMENTS: Final = (_assignment((b"orders", [0, 1, 2]), (b"t", [7])), _assignment(), _STANDS_STILL)
 
@@ -189,7 +189,7 @@ _LISTS: Final = [encode_lists(_LISTED, _SINK, dense=dense) for dense in (False, 
 def _lists(data: bytes) -> None:
     for with_ends in (False, True):
         lists = decode_lists(_SINK, text(data), with_ends=with_ends)
-        # What was read can be written, and what names it are ids of the sink.
+        # The lists can be encoded again, and their transactional ids are ids of the sink.
         encode_lists(_progress(*lists), _SINK)
         assert all(is_writer_id(_SINK, each.transactional_id) for each in lists.transactions)
 
@@ -212,7 +212,7 @@ def _topic_settings(data: bytes) -> None:
 
 
 def _with_crc(data: bytes) -> bytes:
-    """*data* whose first batch has the checksum of its bytes, so that what is in it is read."""
+    """Return *data* with a valid checksum in its first batch, so that a reader parses its contents."""
     if len(data) < HEADER_BYTES:
         return data
     size = min(max(struct.unpack_from(">i", data, 8)[0] + 12, HEADER_BYTES), len(data))
@@ -258,7 +258,7 @@ def _batches() -> Iterable[bytes]:
 
 
 def _message_sets() -> Iterable[bytes]:
-    """Each message of the golden segment with the next one."""
+    """Yield each message of the golden segment with the next one."""
     segment = base64.b64decode(json.loads((_GOLDEN / "records" / "message_sets.json").read_text())["segment"])
     sizes = [batch.header.size_in_bytes for batch in read_all_formats(segment)]
     for number in range(len(sizes) - 1):
@@ -295,7 +295,7 @@ _KINDS: Final[dict[bytes, type[Struct]]] = {
 
 
 def _message(data: bytes) -> None:
-    """The name of the message, its version and its bytes."""
+    """Decode a message from its name, its version and its bytes."""
     name, _, rest = data.partition(b"|")
     version, _, body = rest.partition(b"|")
     if name in _KINDS and version.isdigit():
@@ -346,7 +346,7 @@ class _Wire:
 
 def _frames(data: bytes) -> None:
     wire, reader = _Wire(data), FrameReader("", 1 << 16, UNLIMITED_MEMORY_POOL, memoryview(bytearray(READ_AHEAD_BYTES)))
-    # Each call takes bytes, or the connection has ended.
+    # Each call reads bytes, or the connection has ended.
     for _ in range(2 * len(data) + 2):
         reader.read_from(cast("Any", wire).read_into)
     raise AssertionError("the reader does not see the end")
@@ -464,7 +464,7 @@ def _report(data: bytes) -> None:
         assert line is not None
     _, writes = read_writes(file, 100)
     for write in writes:
-        # Whoever shows it, encodes it.
+        # Displays encode the remark.
         InStream(write, None).remark.encode()
         shown_time(write.timestamp_ms or 0)
 
@@ -944,11 +944,11 @@ READERS: Final = {each.name: each for each in TABLE}
 
 
 class StandsStill(BaseException):
-    """A reader takes more steps than its input explains. Nothing catches it."""
+    """A reader takes more steps than allowed for its input. No code under test catches it."""
 
 
 class _Steps:
-    """Counts the lines of our source that are run, and ends what runs too many."""
+    """Counts the executed lines of our source, and raises :class:`StandsStill` after too many."""
 
     def __init__(self, most: int) -> None:
         self._left = most
@@ -969,14 +969,14 @@ class _Steps:
         return self._line
 
 
-#: Steps for each byte: a byte may be an item of some collection, of which objects are made and checked.
+#: Steps per byte: a byte may be an item of a collection, for which objects are created and checked.
 _STEPS_PER_BYTE: Final = 300
 
 
 def read_once(reader: Reader, data: bytes, *, counts: bool = True) -> bool:
-    """Whether *reader* takes *data*.
+    """Return whether *reader* accepts *data*.
 
-    :raises AssertionError: if it does not end in time, or raises another error than its own.
+    :raises AssertionError: if it does not end in time, or raises an error that is not its own.
     """
     most_s = _MOST_S + _MOST_S_PER_BYTE * len(data)
     began_s = time.thread_time()
@@ -996,7 +996,7 @@ def read_once(reader: Reader, data: bytes, *, counts: bool = True) -> bool:
 
 
 def attack_of(reader: Reader) -> Callable[[random.Random], None]:
-    """One random case, as an attack of ``fuzz.py``."""
+    """Return an attack of ``fuzz.py`` that runs one random case."""
 
     def attack(rng: random.Random) -> None:
         is_long = rng.random() < 0.02
@@ -1005,7 +1005,7 @@ def attack_of(reader: Reader) -> Callable[[random.Random], None]:
     return attack
 
 
-#: What parsers take for something else than a letter, and numbers that no reader expects.
+#: Bytes with a special meaning for parsers, and numbers that no reader expects.
 _TELLING: Final = (
     *(bytes([each]) for each in b'\0\1\x7f\x80\xff"\\=,;.:|{}[]${}%\n\r -0129eEnul+/'),
     *(
@@ -1035,7 +1035,7 @@ _TELLING: Final = (
 
 
 def changed(rng: random.Random, whole: bytes) -> bytes:
-    """*whole* with a few places changed, or cut off, or noise."""
+    """Return *whole* with a few changes, or truncated, or noise."""
     if rng.random() < 0.05:
         return rng.randbytes(rng.choice((0, 1, 2, 9, 60)))
     data = bytearray(whole)
@@ -1062,7 +1062,7 @@ def changed(rng: random.Random, whole: bytes) -> bytes:
 
 
 def stretched(rng: random.Random, whole: bytes) -> bytes:
-    """*whole* with a part of it repeated up to 100 kB: what is quadratic is seen by its time."""
+    """Return *whole* with a part of it repeated up to 100 kB, for which quadratic readers take too long."""
     at = rng.randint(0, len(whole))
     part = whole[at : at + rng.choice((1, 2, 3, 8, 60))] or b"\0"
     return whole[:at] + part * (100_000 // len(part)) + whole[at:]

@@ -1,7 +1,7 @@
-"""Records and schemas that nobody means well with, from a seed, and what may come of them: text, or our errors.
+"""Hostile records and schemas, from a seed, for which readers must return text or raise our errors.
 
-An attack is a function of a random source. It returns nothing and raises AssertionError, or what it found, if a reader
-lets anything else out than the errors that it promises.
+An attack is a function of a random source. It returns nothing, and raises AssertionError or the error that it found if
+a reader raises an error that it does not document.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import SchemaText
 from tests.support.encoders import avro_encoder
 
-#: More text than this is made of no hostile record of these sizes.
+#: The most text that may be shown for a hostile record, in characters, beside those for its bytes.
 MOST_TEXT: Final = 5 << 20
 WIRE: Final = b"\0\0\0\0\1"
 _NASTY: Final[tuple[Any, ...]] = (
@@ -36,7 +36,7 @@ _NASTY: Final[tuple[Any, ...]] = (
 
 
 class OneSchema:
-    """A registry that answers one schema to everything, as :class:`~kafka_sink.registry.client.RegistryClient` does."""
+    """A replacement of :class:`~kafka_sink.registry.client.RegistryClient` with one schema for all ids."""
 
     def __init__(self, text: str, kind: str = "AVRO") -> None:
         self._text, self._kind = text, kind
@@ -49,7 +49,7 @@ class OneSchema:
 
 
 def as_text(form: str, schema: str, payload: bytes) -> str | None:
-    """What ``kafkalite consume`` shows of *payload*; None if it is refused."""
+    """Return the text that ``kafkalite consume`` shows for *payload*; None if it rejects the payload."""
     try:
         text = shown(form, "value", OneSchema(schema, form.upper()))(payload)  # type: ignore[arg-type]
     except SerializationError:
@@ -59,7 +59,7 @@ def as_text(form: str, schema: str, payload: bytes) -> str | None:
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
-    """*data* with a few bytes changed, cut, repeated or put in."""
+    """Return *data* with a few bytes changed, removed, repeated or inserted."""
     found = bytearray(data)
     for _ in range(rng.choice([1, 1, 2, 5])):
         at = rng.randrange(len(found) + 1)
@@ -84,7 +84,7 @@ def _name(rng: random.Random, names: list[str]) -> str:
 
 
 def avro_type(rng: random.Random, names: list[str], depth: int = 0) -> Any:
-    """A random type of Avro, which may refer to the *names* that were declared or begun before it."""
+    """Return a random Avro type, which may refer to the *names* of enclosing or preceding types."""
     if names and rng.random() < 0.12:
         return rng.choice(names)
     if depth > 3 or rng.random() < 0.4:
@@ -116,7 +116,7 @@ def avro_type(rng: random.Random, names: list[str], depth: int = 0) -> Any:
 
 
 def avro_records(rng: random.Random) -> None:
-    """Random bytes, and damaged ones, as data of random schemas, those that contain themselves among them."""
+    """Random bytes and damaged records are shown or rejected, for random schemas that may be recursive."""
     schema = json.dumps(avro_type(rng, []))
     try:
         reader = DatumReader(schema)
@@ -131,7 +131,7 @@ def avro_records(rng: random.Random) -> None:
 
 
 def avro_like_fastavro(rng: random.Random) -> None:
-    """What fastavro has written is read as it is meant."""
+    """Records written by fastavro are read with the same values."""
     fields = [{"name": f"f{at}", "type": avro_type(rng, ["R"], 2)} for at in range(4)]
     schema: Any = {"type": "record", "name": "R", "fields": [*fields, {"name": "next", "type": ["null", "R"]}]}
     try:
@@ -147,7 +147,7 @@ def avro_like_fastavro(rng: random.Random) -> None:
 
 
 def _compare(value: Any, found: Any) -> None:
-    """What JSON can say of a value is what was written; the texts of times and bytes are others' tests."""
+    """Compare a value with its JSON, except for texts of times and bytes, which other tests check."""
     if isinstance(value, dict):
         assert list(value) == list(found)
         for name, each in value.items():
@@ -166,7 +166,7 @@ def _compare(value: Any, found: Any) -> None:
 
 
 def spoiled(rng: random.Random, schema: Any) -> Any:
-    """*schema* with some of its values replaced by what stands at no such place."""
+    """Return *schema* with some of its values replaced by values that are invalid in their place."""
     if rng.random() < 0.08:
         return rng.choice(_NASTY)
     if isinstance(schema, dict):
@@ -185,7 +185,7 @@ _ROWS: Final = pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int64())
 
 
 def _use(form: str, schema: str) -> None:
-    """Use *schema* for rows; it may be refused."""
+    """Use *schema* for rows, or get our error."""
     try:
         given = format_of(form).given(SchemaText(schema), _ROWS.type, "value")
         format_of(form).encoder(given, _ROWS.type).encode(_ROWS)
@@ -194,7 +194,7 @@ def _use(form: str, schema: str) -> None:
 
 
 def avro_schemas(rng: random.Random) -> None:
-    """Schemas of Avro with nasty values in them are used, or refused by our error."""
+    """Avro schemas with invalid values are used, or rejected with our error."""
     field = {"name": "c", "type": avro_type(rng, ["R"]), "default": rng.choice(_NASTY)}
     fields = [{"name": "a", "type": "long"}, {"name": "b", "type": ["null", "string"]}, field]
     schema = json.dumps(spoiled(rng, {"type": "record", "name": "R", "fields": fields}))
@@ -207,7 +207,7 @@ def avro_schemas(rng: random.Random) -> None:
 
 
 def json_schemas(rng: random.Random) -> None:
-    """Schemas of JSON with nasty values in them are used, or refused by our error."""
+    """JSON schemas with invalid values are used, or rejected with our error."""
     leaf = {"type": rng.choice(["integer", "string", ["null", "string"], "number"])}
     inner: Any = {"oneOf": [{"type": "null"}, leaf], "anyOf": [leaf]} if rng.random() < 0.5 else leaf
     schema = {"type": "object", "properties": {"a": inner, "b": {"type": "array", "items": inner}}, "required": ["a"]}
@@ -215,7 +215,7 @@ def json_schemas(rng: random.Random) -> None:
 
 
 def protobuf_schemas(rng: random.Random) -> None:
-    """Descriptors with damaged bytes are used, or refused by our error."""
+    """Protobuf descriptors with damaged bytes are used, or rejected with our error."""
     import base64
 
     from google.protobuf import descriptor_pb2
@@ -244,7 +244,7 @@ message M {
 
 
 def protobuf_records(rng: random.Random) -> None:
-    """Random messages, whole and damaged, are shown or refused."""
+    """Random messages, valid and damaged, are shown or rejected."""
     data = _message(rng, 0)
     payload = WIRE + b"\0" + (damaged(rng, data) if rng.random() < 0.8 else data)
     text = as_text("protobuf", PROTO, payload)
@@ -270,7 +270,7 @@ def _message(rng: random.Random, depth: int) -> bytes:
 
 
 def avro_columns(rng: random.Random) -> None:
-    """Dictionary-encoded, sliced and chunked columns are written as plain ones are, or refused by our error."""
+    """Dictionary-encoded, sliced and chunked columns are written like plain ones, or rejected with our error."""
     words = [rng.choice(["", "a", "é", "x" * 70, None]) for _ in range(rng.randrange(1, 9))]
     plain, schema = pa.array(words, pa.string()), '["null", "string"]'
     expected = avro_encoder(schema, plain.type, "value").encode(plain).to_pylist()

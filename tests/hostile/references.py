@@ -1,4 +1,4 @@
-"""Registries whose schemas refer to each other as nobody means well: in circles, to nothing, to what is no schema."""
+"""Registries with hostile schema references: circular ones, dangling ones, and references to invalid schemas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAMES: Final = (
 
 
 def schema_references(rng: random.Random) -> None:
-    """What such a registry answers is linked and parsed, or refused by our error."""
+    """Schemas of such a registry are linked and parsed, or rejected with our error."""
     form = rng.choice(["avro", "json", "protobuf"])
     answers = [_answer(rng, form, number) for number in range(6)]
 
@@ -61,7 +61,7 @@ def _parse(form: str, schema: SchemaText, linked: str) -> None:
 
 
 def _answer(rng: random.Random, form: str, number: int) -> dict[str, Any]:
-    # Mostly to later ones, so that some are no circle.
+    # Most references are to later schemas, so that some graphs are acyclic.
     references: Any = [
         {
             "name": rng.choice(_NAMES),

@@ -1,4 +1,4 @@
-"""Secrets in addresses that are none, in answers that repeat them, and values of rows in what a report says."""
+"""Secrets in invalid addresses and in responses that repeat them, and values of rows in reports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HOSTS: Final = (
     "host/token",
     "host,b:1",
 )
-#: 4 MiB is the most that an answer may have.
+#: Almost the largest response: the limit is 4 MiB.
 _LARGE: Final = "x" * 3_000_000
 
 
@@ -88,13 +88,13 @@ _READERS: Final[tuple[Callable[[str], object], ...]] = (_registry, _issuer, _end
 
 
 def addresses(rng: random.Random) -> None:
-    """An address with a password, in whatever form: no text about it has the password."""
+    """No text about an address with a password, in any form, contains the password."""
     secret = _secret(rng)
     user = rng.choice(("alice:", "alice:x/", "alice:%2F", ":"))
     address = rng.choice(_SCHEMES) + user + secret + rng.choice(_AT) + rng.choice(_HOSTS)
     for reader in _READERS:
         if reader is file_name and not ("://" in address and address.partition(secret)[2].startswith("@")):
-            # Where a login ends is for the file system to say.
+            # The end of the login is ambiguous here, and the file system decides.
             continue
         try:
             said = repr(reader(address))
@@ -120,7 +120,7 @@ _FIELDS: Final = (
 
 
 def echoing_registries(rng: random.Random) -> None:
-    """What a registry answers may be anything that it was sent, with any status: nothing of it is shown."""
+    """No text shows secrets that a registry repeats in its response, with any status."""
     secret = _secret(rng)
     sent = rng.choice((secret, f"alice:{secret}", base64.b64encode(f"alice:{secret}".encode()).decode(), _LARGE))
     texts: list[Any] = [
@@ -164,14 +164,14 @@ def echoing_registries(rng: random.Random) -> None:
     except KafkaError as error:
         said = str(error)
     if '"schema"' in json.dumps(answer) and isinstance(answer, dict) and sent in str(answer.get("schema")):
-        # The text of a schema is used as it is.
+        # The text of a schema is used unchanged.
         return
     assert secret not in said and base64.b64encode(f"alice:{secret}".encode()).decode() not in said, said[:500]
     assert len(said) < 10_000, len(said)
 
 
 def values_of_rows(rng: random.Random) -> None:
-    """What a report says of a row that cannot be written has its number and its column, and not its value."""
+    """A report on a row that cannot be written has the row's number and column, and not its value."""
     secret = _secret(rng)
     value = rng.choice((secret, f"' in column 'x', {secret}", f"{secret}\n", f"has {secret} in column 'y' has "))
     array = pa.array([value.encode() if rng.random() < 0.5 else value])
@@ -208,7 +208,7 @@ _ODD: Final[tuple[Any, ...]] = (
 
 
 def report_lines(rng: random.Random) -> None:
-    """A damaged report is refused as a whole, and what is read of it can be shown."""
+    """A damaged report is rejected as a whole, and each line that is read can be shown."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "r.jsonl"
         lines = []

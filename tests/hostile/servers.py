@@ -1,4 +1,4 @@
-"""Servers that nobody means well with: a registry and token endpoint, and a broker that lies in its answers."""
+"""Hostile servers: a registry and token endpoint, and a broker with damaged responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Answer = Callable[[socket.socket, bytes], None]
 
 
 class Listener:
-    """Listens on :attr:`port` of loopback while it is entered, and serves each connection in a thread of its own."""
+    """Listens on :attr:`port` of loopback while it is entered, and serves each connection on a thread of its own."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -51,7 +51,7 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A thread that accepts is woken by this, and not by close().
+        # This wakes a thread in accept(), which close() does not.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -68,7 +68,7 @@ class Listener:
 
 
 class EvilHttp(Listener):
-    """Answers each request with :attr:`answer`, which is given the connection and the request's head."""
+    """Responds to each request with :attr:`answer`, which gets the connection and the request's head."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class EvilHttp(Listener):
 
 
 def registry_at(port: int, timeout_ms: int = 2_000, trusted: str = "") -> RegistryClient:
-    """A client with a secret of the registry on *port*; with the certificates *trusted*, over TLS."""
+    """Return a client with a secret for the registry on *port*; with the certificates *trusted*, over TLS."""
     options = {
         "schema.registry.url": f"{'https' if trusted else 'http'}://127.0.0.1:{port}",
         "basic.auth.credentials.source": "USER_INFO",
@@ -106,9 +106,9 @@ def endpoint_at(port: int, timeout_ms: int = 2_000, trusted: str = "") -> TokenE
 
 
 def asked(port: int, timeout_ms: int = 2_000, trusted: str = "") -> list[str]:
-    """What the registry on *port* and the token endpoint there say to those who ask: "ok", or the error's text.
+    """Send a request to the registry and to the token endpoint on *port*; return "ok" or the error's text for each.
 
-    Other errors than those that users are promised get out.
+    Errors that are not documented for users propagate.
     """
     said = []
     for ask in (
@@ -124,7 +124,7 @@ def asked(port: int, timeout_ms: int = 2_000, trusted: str = "") -> list[str]:
 
 
 def echo(connection: socket.socket, head: bytes) -> None:
-    """Answers with everything that it was sent, as it is and encoded."""
+    """Respond with an error that repeats the request and its credentials, as sent and decoded."""
     sent = head.partition(b"Authorization: ")[2].partition(b"\r\n")[0]
     pair = base64.b64decode(sent.partition(b" ")[2])
     text = " ".join(each.decode("latin-1") for each in (head, sent, pair, base64.b64encode(pair.partition(b":")[2])))
@@ -132,18 +132,18 @@ def echo(connection: socket.socket, head: bytes) -> None:
     connection.sendall(b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
-#: What attacks share, until somebody closes it.
+#: The servers that attacks share, until a caller closes the stack.
 OPEN: Final = contextlib.ExitStack()
 
 
 @cache
 def shared_server() -> EvilHttp:
-    """A server that answers as who uses it says."""
+    """Return the shared server, whose responses each attack sets."""
     return OPEN.enter_context(EvilHttp(echo))
 
 
 def http_answers(rng: random.Random) -> None:
-    """Damaged answers are refused with the error of who asked."""
+    """Damaged responses are used, or rejected with the client's documented error without secrets."""
     body = json.dumps({"id": 1, "schema": '"int"', "access_token": "a.b.c", "expires_in": 60}).encode()
     if rng.random() < 0.5:
         size = rng.choice([b"%x" % len(body), b"-1", b"-5", b"1e9", b"ffffffffffffffff", b"5;x=y", b"", b"0x10", b" 7"])
@@ -163,7 +163,7 @@ def http_answers(rng: random.Random) -> None:
 
 
 class LyingProxy(AsyncioProxy):
-    """Stands before a broker of one address, which it gives for its own, and damages some of its answers."""
+    """A proxy of a broker, which advertises its own address in place of the broker's and damages some responses."""
 
     def __init__(self, target: str) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class LyingProxy(AsyncioProxy):
             while True:
                 (size,) = struct.unpack(">i", await broker_reader.readexactly(4))
                 frame = await broker_reader.readexactly(size)
-                # Who asks comes back to this proxy, not to the broker.
+                # Clients connect to this proxy again, not to the broker.
                 frame = frame.replace(struct.pack(">i", self._port), struct.pack(">i", self._own_port))
                 frame = await self.changed(frame)
                 writer.write(struct.pack(">i", len(frame)) + frame)
@@ -197,7 +197,7 @@ class LyingProxy(AsyncioProxy):
             each.close()
 
     async def changed(self, frame: bytes) -> bytes:
-        """What is answered in place of *frame*."""
+        """Return the response to send in place of *frame*."""
         return damaged(self.rng, frame) if self.rng.random() < self.lies else frame
 
     @property
@@ -214,13 +214,13 @@ class LyingProxy(AsyncioProxy):
 
 P = TypeVar("P", bound=LyingProxy)
 
-#: What has a time-out of 0.8 s for each exchange has ended by then, on however slow a machine.
+#: Clients with a time-out of 0.8 s for each exchange end within this time, even on a slow machine.
 MOST_S: Final = 20.0
 
 
 @contextlib.contextmanager
 def interrupted_late() -> Iterator[None]:
-    """What does not end is a finding too: the main thread is interrupted."""
+    """Within, interrupt the main thread after :data:`MOST_S`, since an endless call is a finding, too."""
     limit = threading.Timer(MOST_S, _thread.interrupt_main)
     limit.start()
     try:
@@ -246,7 +246,7 @@ COMMANDS: Final = (
 
 @contextlib.contextmanager
 def lying_broker(kind: type[P]) -> Iterator[P]:
-    """An embedded broker with a topic ``t``, behind a proxy of this *kind*."""
+    """Within, an embedded broker with a topic ``t`` runs behind a proxy of this *kind*."""
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=1)
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"}) as producer:
@@ -264,12 +264,12 @@ def _broker() -> LyingProxy:
 
 
 def command_lines(rng: random.Random) -> None:
-    """Commands end with one of their exit codes and one line, whatever the broker says."""
+    """Commands end with one of their exit codes and one line, for any response of the broker."""
     proxy = _broker()
     proxy.rng, proxy.lies = rng, rng.choice([0.05, 0.3])
     command = rng.choice(COMMANDS)
     errors, output = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    # A command that is interrupted says so by its exit code.
+    # The exit code shows whether a command was interrupted.
     with interrupted_late(), redirect_stderr(errors), redirect_stdout(output):
         code = run([*command, "--bootstrap-server", proxy.address, "--timeout", "0.8"])
     said = errors.getvalue()

@@ -1,4 +1,4 @@
-"""A registry and a token endpoint over TLS whose handshakes and answers come slowly, in part, damaged or never."""
+"""A registry and a token endpoint over TLS whose handshakes and responses are slow, partial, damaged or missing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.hostile.records import damaged
 from tests.hostile.servers import HEAD, OPEN, SECRET, EvilHttp, asked, echo, interrupted_late
 from tests.support.certificates import Authority
 
-#: For each exchange: many cases take as long.
+#: For each exchange; short, since many cases take this long.
 _TIMEOUT_MS: Final = 100
-#: In records of a byte they take longer than anybody waits, although each comes in time.
+#: In records of one byte they take longer than the time-out, although each record arrives in time.
 _SPACES: Final = b" " * 5_000
 _BODY: Final = _SPACES + b'{"id": 1, "schema": "\\"int\\"", "version": 1, "access_token": "a.b.c", "expires_in": 60}'
 _ECHO: Final = json.dumps(dict.fromkeys(("message", "error", "error_description"), f"no {SECRET}")).encode() + _SPACES
@@ -33,10 +33,10 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Way:
-    """What is answered, in records of how many bytes, and how many bytes at a time, with which pause, up to which one.
+    """The response, the size of its TLS records and of its pieces (bytes), and the pause between pieces.
 
-    Then nothing more is said, or the connection is closed. With *damage*, some of it is damaged. Where *greets_well*,
-    the handshake is as it should be.
+    After *most* bytes the server is silent, or closes the connection. With *damage*, some bytes are damaged. With
+    *greets_well*, the handshake is valid.
     """
 
     answer: bytes = _GOOD
@@ -50,7 +50,7 @@ class _Way:
 
 
 class _SlowTls(EvilHttp):
-    """Speaks TLS in its :attr:`way`."""
+    """A server with TLS that behaves as :attr:`way` says."""
 
     def __init__(self) -> None:
         super().__init__(echo)
@@ -85,7 +85,7 @@ class _Speaker:
         self._said = 0
 
     def until(self, act: Callable[[], Result]) -> Result:
-        """What *act* returns as soon as the other side has said enough."""
+        """Repeat *act* until the other side has sent enough for it, and return its result."""
         while True:
             with contextlib.suppress(ssl.SSLWantReadError):
                 done = act()
@@ -122,7 +122,7 @@ def _server() -> _SlowTls:
 
 
 def slow_tls(rng: random.Random) -> None:
-    """Who asks has an answer or the error that is promised, in time, whatever was said of it."""
+    """A client gets a response or raises its documented error, in time, without secrets."""
     server = _server()
     server.way = _Way(
         answer=rng.choice((_GOOD, _REFUSAL, HEAD + b"\r\n")),

@@ -1,4 +1,4 @@
-"""What a broker answers may be anything: the client ends with an error of its own, and takes a bounded memory."""
+"""For any response of a broker, a client ends with an error of its own, and uses bounded memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def closed() -> Iterator[None]:
 
 
 def smallest(kind: type[Struct], version: int) -> Struct:
-    """The shortest message of *kind*: nulls, empty texts, and nothing in its arrays."""
+    """Return the shortest message of *kind*: nulls, empty strings and empty arrays."""
     made = kind()
     for field in kind.SCHEMA.fields:
         if version in field.nullable:
@@ -60,7 +60,7 @@ def arrays() -> Iterator[tuple[ApiKey, StructField]]:
 
 
 def answer_of(key: ApiKey, field: StructField, count: int) -> tuple[int, bytes]:
-    """The version, and an answer with *count* of the shortest things in *field*."""
+    """Return the version, and a response with *count* of the shortest elements in *field*."""
     assert isinstance(field.type, Array)
     kind, element = api(key).response, field.type.element
     assert kind.SCHEMA.versions is not None

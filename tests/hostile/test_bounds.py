@@ -1,4 +1,4 @@
-"""The numbers of SECURITY.md: what has as much is taken, and what has one more is refused with that number."""
+"""The limits of SECURITY.md: an input at the limit is accepted, and one above it is rejected with that number."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def record(*types: Any) -> Any:
 
 
 def of_named(fields: int) -> str:
-    """A schema whose rows have *fields* values: a record of 100 that many fields repeat by its name, and ints."""
+    """Return a schema whose rows have *fields* values: a record of 100 that many fields repeat by name, and ints."""
     hundred = {"type": "record", "name": "H", "fields": [{"name": f"f{at}", "type": "int"} for at in range(99)]}
     repeated, ints = divmod(fields - 1, 100)
     return json.dumps(record(hundred, *["H"] * (repeated - 1), *["int"] * ints))
@@ -62,7 +62,7 @@ def nested(levels: int) -> str:
     return '{"type": "array", "items": ' * (levels - 1) + '"int"' + "}" * (levels - 1)
 
 
-#: What SECURITY.md says, the most, a schema of so much, and what is said of one more.
+#: By the text of SECURITY.md: the limit, a function from a size to a schema, and the error of a schema above the limit.
 SCHEMAS: dict[str, tuple[int, Callable[[int], str], str]] = {
     "1 MiB of text": (1 << 20, '"int"'.ljust, "more than 1048576"),
     "100 levels": (100, nested, "more than 100 levels"),
@@ -91,7 +91,7 @@ def of_default(kind: Any, default: Any) -> str:
 
 
 def of_values(count: int) -> str:
-    """A default of *count* values: a record with so many less one."""
+    """Return a default of *count* values: a record with one field less."""
     names = [f"f{at}" for at in range(count - 1)]
     kind = {"type": "record", "name": "D", "fields": [{"name": name, "type": "int"} for name in names]}
     return of_default(kind, dict.fromkeys(names, 0))
@@ -101,7 +101,7 @@ def of_values(count: int) -> str:
     ("said", "most", "schema", "problem"),
     [
         ("has 5,000 values and 64 KiB", 5_000, of_values, "more than 5000 values"),
-        # With the three bytes of its length.
+        # The limit includes the three bytes of the length.
         ("64 KiB", (1 << 16) - 3, lambda size: of_default("string", "x" * size), "65537 bytes, more than 65536"),
     ],
 )
@@ -175,7 +175,7 @@ def test_bodies_and_reports_are_as_large_as_the_page_says(tmp_path: Path) -> Non
             assert (write.rows, write.error) == (rows, "e" * 2_000)
 
 
-#: Numbers of the page where a test takes smaller ones, or those of the code.
+#: Numbers of the page that tests replace by smaller ones or take from the code.
 NUMBERS: dict[str, tuple[object, object]] = {
     "up to 256 MiB (`max.decompressed.bytes`)": (DEFAULT_MAX_DECOMPRESSED_BYTES, 256 << 20),
     "compares a million records of a batch": (SEARCHED_RECORDS, 1 << 20),

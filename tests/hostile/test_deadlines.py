@@ -1,5 +1,5 @@
-"""Whoever answers each question in time, but slowly, holds nobody longer than the page says: the time-outs add up to no
-more."""
+"""A server that responds to each request slowly, but in time, cannot delay a client longer than SECURITY.md says: the
+time-outs do not add up."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tests.support.command_line import run_command
 pytestmark = pytest.mark.behaviour("kafkalite check", "Slow answers add up to no more than the time that was given")
 
 PAGE: Final = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
-#: Each answer takes so much of the time-out: in time, while two exchanges one after the other are not.
+#: The delay of each response: one exchange is within the time-out, several successive ones are not.
 DELAY_S, TIMEOUT_S = 0.15, 0.5
-#: Two connections answer in that time as often, and once more when nobody reads it any more.
+#: The responses of two connections in that time, and one more of each that the client no longer reads.
 MOST_ANSWERS: Final = 2 * (int(TIMEOUT_S / DELAY_S) + 1)
-#: Commands that last as long as there is something to do; their --timeout is for each wait.
+#: Commands that run as long as they have work; their --timeout applies to each wait.
 LASTING: Final = frozenset({"check", "consume", "produce", "ui", "verify"})
-#: What each other command with --timeout is given here, so that it asks for more than can be answered in time.
+#: The arguments of each other command with --timeout, with which it sends more requests than fit into the time-out.
 ASKING: Final = {
     "groups delete": "g --yes",
     "groups describe": "g",
@@ -71,7 +71,7 @@ def test_every_command_with_a_time_out_is_listed() -> None:
 
 
 class SlowProxy(LyingProxy):
-    """Passes on each answer after a while, one of a connection after the other."""
+    """Delays each response, and forwards those of a connection one after the other."""
 
     answers = 0
 
@@ -105,7 +105,7 @@ def test_the_newest_records_are_looked_for_in_the_given_time(slow_broker: SlowPr
 
 
 class SlowRegistry(EvilHttp):
-    """Its schema refers to *many* others, and each of its answers takes 800 ms of the clock."""
+    """A registry whose schema refers to *many* others; each response takes 800 ms of the clock."""
 
     def __init__(self, many: int) -> None:
         super().__init__(self._say)

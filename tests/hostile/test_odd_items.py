@@ -1,4 +1,4 @@
-"""What one member or one client wrote into a group costs that group, and nobody who looks at the others."""
+"""Malformed data that one member or client wrote into a group affects only that group, not the display of others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.wire import Wire
 pytestmark = pytest.mark.behaviour("Readers", "A group that cannot be read is shown as such beside the others")
 
 PROGRESS: Final = "kafkalite2|2|{parts}|w|{decided}||"
-#: Of a topic with the length -6, and 2³¹-1 topics; and of a partition that the topic does not have.
+#: Assignments of 2³¹-1 topics, one with the length -6, and of a partition that the topic does not have.
 STANDS_STILL: Final = struct.pack(">hihsiihq", 0, 2**31 - 1, 1, b"t", 1, 0, -6, 0)
 NOWHERE: Final = struct.pack(">hihsiii", 0, 1, 1, b"t", 1, 999_999, -1)
 
@@ -139,7 +139,7 @@ def test_the_transactions_of_an_odd_sink_are_shown(view: ClusterView, cluster: E
 
 
 def test_a_look_that_lasts_holds_up_no_other(view: ClusterView, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks the same meanwhile waits for the same answer; who asks for something else does not."""
+    """A concurrent request for the same data waits for the same response; one for other data does not wait."""
     asked, goes_on, answers = threading.Event(), threading.Event(), list[Any]()
 
     def lasting(*_: object) -> list[dict[str, Any]]:

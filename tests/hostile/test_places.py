@@ -1,5 +1,5 @@
-"""Where the source runs a program, imports by a name, unpickles, or opens, names and removes a file: each such place is
-a row of a table that says why nobody else chooses the name."""
+"""The places where the source runs a program, imports by a name, unpickles, or opens, renames and removes a file: each
+is a row of a table with the reason why untrusted input cannot choose the name."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ pytestmark = pytest.mark.behaviour("Package", "No name of others becomes a file,
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = ("kafka_sink", "pyspark_kafkalite", "spark_jobs")
-#: Modules whose calls are all places, and functions of Python's own.
+#: Modules all of whose calls are places, and builtin functions.
 MODULES: Final = frozenset(
     words("subprocess tempfile importlib pickle marshal shutil sqlite3 ctypes runpy pty zipfile tarfile")
 )
 FUNCTIONS: Final = frozenset(words("open eval exec compile __import__ sys.path.insert sys.path.append"))
-#: Methods of paths, whatever the name before them.
+#: Methods of paths, which count on any object.
 METHODS: Final = frozenset(
     words(
         "open read_text read_bytes write_text write_bytes unlink glob rglob iterdir mkdir rmdir rename symlink_to "
         "hardlink_to touch chmod"
     )
 )
-#: What of ``os`` neither opens nor changes anything by a name.
+#: Functions of ``os`` that neither open nor change anything by a name.
 HARMLESS: Final = frozenset(
     f"os.{name}"
     for name in words(
@@ -42,7 +42,7 @@ LOGGED: Final = frozenset(words("debug info warning error exception critical"))
 
 
 class Module:
-    """What a file calls, by its functions."""
+    """The calls in a file, by function."""
 
     def __init__(self, file: Path) -> None:
         self.name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
@@ -68,7 +68,7 @@ class Module:
                 yield f"{self.name}:{function}", "os.environ[…] ="
 
     def formats(self) -> Iterator[tuple[str, str]]:
-        """Formats, patterns and texts of logs that are no constants."""
+        """Yield formats, patterns and log messages that are no constants."""
         for function, node in self._nodes(self.tree, ()):
             if not isinstance(node, ast.Call):
                 continue

@@ -1,6 +1,6 @@
 """A Protobuf schema of a registry runs no code, gives protoc no argument, and writes no file of the user's.
 
-Whoever may register a schema chooses its references' names and texts, and whoever reads a record with it compiles them.
+A user who may register a schema chooses the names and texts of its references, and every reader compiles them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import linked
 from kafka_sink.formats.schema_text import Reference, SchemaText
 
-#: Valid as Protobuf and as Python at once: as Python it writes a file.
+#: Valid both as Protobuf and as Python: as Python it writes a file.
 _BOTH = 'syntax = "proto3" // open({mark!r}, "w").write("x") or """ \\\n;\nmessage Both {{ string a = 1; }}\n// """\n'
 _NAMES = [
     "grpc_tools/__init__.py",

@@ -1,4 +1,4 @@
-"""Every reader of others' bytes is in the table of ``readers.py``, ends, and raises the error that belongs to it."""
+"""Every reader of untrusted bytes is in the table of ``readers.py``, ends, and raises only its own errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.amounts import READER_CASES, READER_MINUTES
 
 SOURCE: Final = Path(__file__).parents[2] / "kafka_sink"
 
-#: Functions that others' bytes reach through an attack of their own in ``fuzz.py``.
+#: Functions that an attack of their own in ``fuzz.py`` covers.
 ATTACKED: Final = {
     "formats.avro.parsing:_decimal": "Avro schemas",
     "formats.avro.reading:DatumReader.pieces": "Avro records",
@@ -41,10 +41,10 @@ ATTACKED: Final = {
     "testing.registry.avro_judge:_default": "Avro schemas",
 }
 
-#: Modules, or functions, that read nothing of others, each with the reason.
+#: Modules and functions that read no untrusted bytes, each with the reason.
 EXCEPTED: Final = {
     "common.bounded": "the reader with bounds itself",
-    # What this process or its own program made.
+    # Data that this process or its own program created.
     "broker.faults.disk": "a folder of a partition, which the log manager made",
     "broker.network.quotas": "the value of a quota, which is a number already",
     "broker.network.request_metrics": "this process's own times",
@@ -84,7 +84,7 @@ EXCEPTED: Final = {
     "formats.json.parsing:": "the tables of keywords",
     "trust.key_stores:": "a constant",
     "trust.pem:": "constants",
-    # numpy and pyarrow, whose numbers are made Python's.
+    # Conversions of numbers of numpy and pyarrow to those of Python.
     **dict.fromkeys(
         (
             "columns.binary_column",
@@ -108,7 +108,7 @@ EXCEPTED: Final = {
         ),
         "numbers of numpy and pyarrow, of columns of our own",
     ),
-    # What the user of this process says or names.
+    # Arguments and files that the user of this process passes.
     **dict.fromkeys(
         (
             "cli.commands.produce",
@@ -130,7 +130,7 @@ EXCEPTED: Final = {
     "cli.comparing": "files of the user's own, and JSON that was made of a record within the bounds of what is shown",
 }
 
-#: Readers of which no call says that they read: they look at single bytes, or match patterns.
+#: Readers that no call reveals: they examine single bytes, or match patterns.
 SEEN_BY_NOTHING: Final = {
     "variable-length numbers",
     "addresses of token endpoints",
@@ -138,7 +138,7 @@ SEEN_BY_NOTHING: Final = {
     "references to secrets",
 }
 
-#: Functions by whose name one reads.
+#: Names of functions that read.
 _NAMES: Final = frozenset(
     {
         *("int", "float", "Decimal", "UUID", "read_varint", "read_varlong"),
@@ -151,7 +151,7 @@ _ATTRIBUTES: Final = frozenset(
         *("fromtimestamp", "fromisoformat", "strptime", "literal_eval", "Decimal", "UUID"),
     }
 )
-#: What numpy's arrays and Python's numbers are asked for, and is a number already.
+#: Methods of numpy arrays and Python's random numbers whose results are numbers already.
 _NUMBERS: Final = frozenset({"min", "max", "sum", "argmin", "argmax", "searchsorted", "count_nonzero", "uniform"})
 
 
@@ -180,7 +180,7 @@ def _is_class(value: ast.expr) -> bool:
 
 
 def _readers(node: ast.AST, name: str) -> Iterator[str]:
-    """The names of the functions in *node*, itself called *name*, that read; empty: the module."""
+    """Yield the names of the functions that read in *node*, whose name is *name*; empty for the module."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield from _readers(child, f"{name}.{child.name}" if name else child.name)
@@ -191,7 +191,7 @@ def _readers(node: ast.AST, name: str) -> Iterator[str]:
 
 
 def found() -> set[str]:
-    """``module:function`` of all functions of the source that read bytes or text."""
+    """Return ``module:function`` of all functions of the source that read bytes or text."""
     return {
         f"{'.'.join(file.relative_to(SOURCE).with_suffix('').parts)}:{name}"
         for file in SOURCE.rglob("*.py")
@@ -200,7 +200,7 @@ def found() -> set[str]:
 
 
 def excepted(function: str) -> set[str]:
-    """The lines of EXCEPTED that stand for *function*: itself, its module, or its package."""
+    """Return the keys of EXCEPTED that cover *function*: itself, its module, or its package."""
     module = function.partition(":")[0]
     return {each for each in EXCEPTED if each in (function, module) or module.startswith(f"{each}.")}
 
@@ -210,7 +210,7 @@ def test_each_reader_is_in_the_table_or_excepted() -> None:
     listed = {function for reader in TABLE for function in reader.of.split()} | set(ATTACKED)
     reading = found()
     assert {each for each in reading - listed if not excepted(each)} == set()
-    # Nothing is listed that is no longer there, and nothing twice.
+    # No function is listed that no longer exists, and none twice.
     used = {line for each in reading - listed for line in excepted(each)}
     assert set(EXCEPTED) - used == set()
     assert set(ATTACKED) <= reading
@@ -221,7 +221,7 @@ def test_each_reader_is_in_the_table_or_excepted() -> None:
         module, _, names = function.partition(":")
         place: object = import_module(f"kafka_sink.{module}")
         for name in names.split("."):
-            # What a function defines is not seen from outside.
+            # Functions within a function are not accessible from outside.
             place = getattr(place, name, None) or pytest.fail(function) if name != "read" else place
 
 
@@ -248,7 +248,7 @@ def test_a_reader_ends_with_a_value_or_its_error(name: str, figure: Figure) -> N
 
 def test_what_stands_still_is_seen() -> None:
     def back(data: bytes) -> None:
-        # A reader whose lengths go back, in a file of the source.
+        # A reader with negative lengths, in a file of the source.
         exec(compile("at = 0\nwhile at < 5:\n    at += 1\n    at -= 1\n", f"{SOURCE}/back.py", "exec"), {})
 
     with pytest.raises(AssertionError, match="StandsStill"):
@@ -259,7 +259,7 @@ def test_what_stands_still_is_seen() -> None:
 
 @pytest.mark.behaviour("Readers", "A key store of nested strings is refused, however deep they are")
 def test_nested_strings_of_a_key_store_are_refused() -> None:
-    """Each level was read twice: 40 levels of 8 bytes took 2⁴⁰ steps."""
+    """Regression: each level was read twice, so 40 levels of 8 bytes took 2⁴⁰ steps."""
     inner = b"\x02\x01\x05"
     for _ in range(30):
         sequence = b"\x30\x82" + struct.pack(">H", len(inner)) + inner

@@ -1,4 +1,4 @@
-"""Whoever refuses a login may repeat in the refusal what it was sent, in any form: no error shows it."""
+"""A server that rejects a login may repeat the secret in its error, in any form: no error of ours shows it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ FORMS: Final[dict[str, Callable[[str], str]]] = {
 
 
 def sasl_refusal(client: SaslClient, *answers: SaslAuthenticateResponse) -> str:
-    """What an authenticator says of a broker that answers each token in turn with *answers*."""
+    """Return the error of an authenticator whose broker responds to its tokens with *answers*, in this order."""
     ours = End()
     ours.other = End()
     reader = FrameReader("c", UNLIMITED, UNLIMITED_MEMORY_POOL, memoryview(bytearray(READ_AHEAD_BYTES)))
@@ -94,7 +94,7 @@ def refused(text: str) -> SaslAuthenticateResponse:
 
 
 def scram_error(text: str) -> str:
-    """A refusal within SCRAM, which has no commas."""
+    """Return the client's error for an error of SCRAM itself, whose text cannot have commas."""
     client = ScramClient("SCRAM-SHA-256", "alice", PASSWORD, nonce=lambda: "n")
     client.respond(b"r=nonce,s=c2FsdHNhbHQ=,i=4096")
     with pytest.raises(AuthenticationError) as error:
@@ -107,7 +107,7 @@ def bearer() -> OAuthBearerClient:
 
 
 def registry_refusal(text: str, options: dict[str, str], status: int = 401) -> str:
-    """What a client of a registry shows of *text*: the error, or the reasons of an incompatible schema."""
+    """Return a registry client's error for a response with *text*, or its reasons for an incompatible schema."""
     body = json.dumps({"message": text, "is_compatible": False, "messages": [text]}).encode()
     with EvilHttp(_answering(status, body)) as server:
         options = {"schema.registry.url": f"http://127.0.0.1:{server.port}", **options}
@@ -133,7 +133,7 @@ def _answering(status: int, body: bytes) -> Callable[[socket.socket, bytes], Non
 
 
 class Proof:
-    """An assertion that is the token."""
+    """A source of assertions whose assertion is the token."""
 
     def text(self, now_ms: int) -> str:
         return TOKEN
@@ -141,7 +141,7 @@ class Proof:
 
 ASSERTED: Final[Any] = Proof()
 BASIC: Final = {"basic.auth.user.info": f"alice:{PASSWORD}", "basic.auth.credentials.source": "USER_INFO"}
-#: Who was sent which secret, and what is said of a refusal with a text.
+#: By login: the secret that the client sends, and a function from the text of a rejection to the client's error.
 LOGINS: Final[dict[str, tuple[str, Callable[[str], str]]]] = {
     "PLAIN": (PASSWORD, lambda text: sasl_refusal(PlainClient("alice", PASSWORD), refused(text))),
     "SCRAM": (

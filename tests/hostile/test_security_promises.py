@@ -1,4 +1,4 @@
-"""Each sentence of the pages on security that gives a bound, or says what never happens, names its tests."""
+"""Each sentence of the pages on security with a bound or a negation names its tests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.behaviour("Package", "Each promise of SECURITY.md has a
 
 ROOT: Final = Path(__file__).parents[2]
 SECURITY: Final = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-#: What gives a bound, or says what does not happen.
+#: Words of a bound or a negation.
 PROMISING: Final = re.compile(r"\b(not|never|no|nobody|nothing|none|neither|only|without)\b|\d", re.IGNORECASE)
 
 
 def sentences(page: str) -> Iterator[str]:
-    """The sentences of *page*, and the cells of its tables, in one line each."""
+    """Yield the sentences of *page*, and the cells of its tables, each on one line."""
     page = re.sub(r"```.*?```|<!--.*?-->", "", page, flags=re.DOTALL)
     for block in re.split(r"\n\s*\n|\n(?=[|*#])", page):
         text = " ".join(block.split())

@@ -1,4 +1,4 @@
-"""What is weighed before it is built, beside what is printed of it: a few bytes of a record may ask for megabytes."""
+"""The estimated size of a text compared with the printed text, since a few bytes of a record may need megabytes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kafka_sink.formats.protobuf.parsing import parse_file
 from kafka_sink.formats.protobuf.weighing import Scale
 from tests.hostile.records import WIRE, OneSchema, avro_type
 
-#: A value has at most so many characters with its name, beside the bytes of texts and names.
+#: The most characters per value, in addition to the bytes of texts and names.
 PER_VALUE: Final = 100
-#: A byte is shown by at most so many characters, as an escape of JSON.
+#: The most characters per byte, in a JSON escape.
 PER_BYTE: Final = 6
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 18)
@@ -40,7 +40,7 @@ def _field(rng: random.Random, number: int, messages: int, label: int) -> Any:
 
 
 def protobuf_set(rng: random.Random) -> Any:
-    """Messages with long names and symbols, repeated fields, maps, and extensions of the first one."""
+    """Return messages with long names and symbols, repeated fields, maps, and extensions of the first one."""
     syntax, count = rng.choice(["proto3", "proto2"]), rng.randrange(1, 4)
     file = descriptor_pb2.FileDescriptorProto(name="s.proto", syntax=syntax)
     enum = file.enum_type.add(name="E")
@@ -71,7 +71,7 @@ def protobuf_set(rng: random.Random) -> Any:
 
 
 def _message(rng: random.Random, depth: int = 0) -> bytes:
-    """Fields that the messages of :func:`protobuf_set` may have, or not, in what may be their wire types."""
+    """Return random fields, some of the messages of :func:`protobuf_set`, with wire types that may be theirs."""
     data = b""
     for _ in range(rng.choice([0, 1, 3, 12])):
         number = rng.choice([1, 2, 3, rng.randrange(1, 42), rng.randrange(100, 104)])
@@ -92,7 +92,7 @@ def _message(rng: random.Random, depth: int = 0) -> bytes:
 
 
 def protobuf_weights(rng: random.Random) -> None:
-    """Nothing that is printed is longer than its weight says."""
+    """No printed text is longer than its weight."""
     text = base64.b64encode(protobuf_set(rng).SerializeToString()).decode()
     scale, show = Scale(parse_file(text)), shown("protobuf", "value", OneSchema(text, "PROTOBUF"))  # type: ignore[arg-type]
     for _ in range(10):
@@ -106,7 +106,7 @@ def protobuf_weights(rng: random.Random) -> None:
 
 
 def text_weights(rng: random.Random) -> None:
-    """Avro is printed in pieces, each as long as its bytes and the names of its schema ask for; JSON as it is."""
+    """Avro is printed in pieces of a length limited by its bytes and the names of its schema; JSON unchanged."""
     schema = json.dumps(avro_type(rng, []))
     reader = DatumReader(schema)
     data = rng.choice([b"\0", b"\2", b"\4ab", b"\x7f\x1b"]) * rng.randrange(400)

@@ -1,7 +1,8 @@
-"""Brokers in memory: the real handlers, logs and cluster state, called in place, and faults between them and the wire.
+"""Brokers in memory: the real handlers, logs and cluster state, called directly, with faults between them and the
+network.
 
-The network hands frames in and gets answers out. All nodes share one set of logs, as the embedded cluster's do; a node
-that is down leads nothing and hears nothing. A crash throws every object away and recovers from the disk.
+The network passes frames in and takes responses out. All nodes share one set of logs, as those of the embedded cluster;
+a node that is down leads no partition and gets no request. A crash discards every object and recovers from the disk.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from tests.sim.network import Answer, Frame
 from tests.sim.plan import Plan
 from tests.sim.world import ViolationError, World
 
-#: Refusals before anything is stored, after which the client may try again.
+#: Retriable errors before anything is stored.
 _REFUSALS = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -66,9 +67,9 @@ _REFUSALS = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.CORRUPT_MESSAGE,
 )
-#: Failures after the batch was stored.
+#: Errors after the batch was stored.
 _FAILURES_AFTER = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
-#: Refusals that are final.
+#: Fatal errors.
 _REFUSALS_FOR_GOOD = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.INVALID_RECORD,
@@ -77,21 +78,21 @@ _REFUSALS_FOR_GOOD = (
 )
 _EVERYTHING = 2**30
 _FETCH_VERSION = 11
-#: So little that a reader has to ask several times.
+#: So few that a reader needs several requests.
 _FETCH_BYTES = 1000
 _OF_TRANSACTIONS = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN)
 
 
 @dataclass(slots=True)
 class _Verdict:
-    """What the dice say about one partition of a produce request."""
+    """The random outcome of one partition of a produce request."""
 
     code: ErrorCode
     stored: bool
 
 
 class SimCluster:
-    """Every broker of a run."""
+    """All brokers of a run."""
 
     def __init__(self, world: World, plan: Plan, ledger: Ledger) -> None:
         self._world = world
@@ -107,7 +108,7 @@ class SimCluster:
                 assignment=topic.assignment,
                 configs={
                     "max.message.bytes": str(topic.max_message_bytes),
-                    # Records bear times of their own, far from the time that the simulation passes.
+                    # Timestamps of records are far from simulated time.
                     "message.timestamp.after.max.ms": str(2**63 - 1),
                 },
             )
@@ -137,21 +138,21 @@ class SimCluster:
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def stop_leading(self, node_id: int) -> None:
-        """The node leads nothing any more; its connections stay."""
+        """Take all leaderships from the node; its connections stay."""
         self.down.add(node_id)
         self._context.cluster.node_down(node_id)
         self._context.groups.follow()
         self._world.note("node {} leads nothing", node_id)
 
     def lead_again(self, node_id: int) -> None:
-        """The node takes the lead where nobody has it."""
+        """Bring the node back, which becomes the leader of partitions without leader."""
         self.down.discard(node_id)
         self._context.cluster.nodes_up({node_id: self._endpoints[node_id]})
         self._context.groups.follow()
         self._world.note("node {} is back", node_id)
 
     def crash(self) -> None:
-        """Every process dies and starts again: what is left is what the disk says."""
+        """Crash and restart every process, which recovers from the disk."""
         config = self._context.config
         cluster = ClusterState(DIRECTORY, self._disk, config, self.node_ids)
         logs = LogManager(DIRECTORY / "logs", self._disk, self._world)
@@ -171,7 +172,7 @@ class SimCluster:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def coordinate(self, ids: Iterable[TransactionMetadata]) -> None:
-        """Have transactions in this run: coordinators that know *ids*, and a timer that runs."""
+        """Enable transactions in this run: coordinators with the transactional *ids*, and a running timer."""
         store = TransactionStore(self._store)
         for metadata in ids:
             store.save(metadata)
@@ -189,7 +190,7 @@ class SimCluster:
         self._run_timer()
 
     def _run_timer(self) -> None:
-        """What the timer's thread does: whatever is due, and then again when something is."""
+        """Act as the timer's thread: run due tasks, and schedule the next run for the next due time."""
         timer = self._context.timer
         due_ms = timer.run_due(self._world.now_ms)
         if due_ms >= self._timer_due_ms:
@@ -204,16 +205,16 @@ class SimCluster:
         self._world.at(due_ms, run)
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """The offsets of a consumer group that count."""
+        """Return the committed offsets of a consumer group."""
         return {partition: found.offset for partition, found in self._context.groups.fetch(group).items()}
 
     def is_stable(self, partition: TopicPartition) -> bool:
-        """No transaction is open there."""
+        """Whether no transaction is open in *partition*."""
         log = self._context.logs.get(partition)
         return log is None or log.last_stable_offset == log.end_offset
 
     def read_committed(self, partition: TopicPartition) -> list[ConsumedRecord]:
-        """All that a reader of committed records gets, as it gets it; nothing while nobody leads."""
+        """Return all records that a reader of committed records gets, in its order; none without a leader."""
         topic = self._context.cluster.topic(partition.topic)
         assert topic is not None
         leader = topic.partitions[partition.partition].leader
@@ -264,11 +265,11 @@ class SimCluster:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def enqueue_response(self, response: Response) -> None:
-        """The way back from the handlers (see ``RequestChannel``)."""
+        """Take a response from the handlers (see ``RequestChannel``)."""
         self._responses.append(response)
 
     def handle(self, node_id: int, frame: Frame) -> Answer | str | None:
-        """What node *node_id* answers: None = nothing, "close" = it closes the connection."""
+        """Return the response of node *node_id*: None = no response, "close" = it closes the connection."""
         header, offset = decode_request_header(frame.payload)
         self._world.note("node {} gets {} {}", node_id, header.api_key.name, header.correlation_id)
         if header.api_key is ApiKey.PRODUCE:
@@ -298,7 +299,7 @@ class SimCluster:
         offset: int,
         observe: Callable[[], None] = lambda: None,
     ) -> bytes | str | None:
-        """What the handlers answer; *observe* is called when they have returned, before the timer does anything."""
+        """Return the response of the handlers; *observe* is called after they return and before the timer runs."""
         self._responses.clear()
         context = RequestContext(header, "connection", "127.0.0.1", "PLAINTEXT")
         self._handlers[node_id](Request(self, context, NetworkReceive("connection", memoryview(payload)), offset))
@@ -391,7 +392,7 @@ class SimCluster:
                 if self._end(partition) > end:
                     self._ledger.stored(partition, numbers[partition], end, identities[partition])
 
-        # Before the timer's turn, because it may write a transaction's marker to the same log.
+        # It runs before the timer, which may write a transaction's marker to the same log.
         return self._call(node_id, payload, header, offset, observe)
 
     def _end(self, partition: TopicPartition) -> int:
@@ -426,7 +427,7 @@ class SimCluster:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def check_logs(self) -> None:
-        """Compare every log, read as a consumer reads it, with what the handlers said they stored."""
+        """Compare every log, read as a consumer reads it, with the records that the handlers reported as stored."""
         for partition in list(self._ledger.logs):
             log = self._context.logs.get(partition)
             if log is None:
@@ -444,7 +445,7 @@ def _identity(records: object) -> tuple[int, int]:
 
 
 def _put(body: ProduceResponse, partition: TopicPartition, verdict: _Verdict) -> None:
-    """Answer for *partition* with an error, whatever the handlers said."""
+    """Replace the response of the handlers for *partition* by an error."""
     topic = next((topic for topic in body.responses if topic.name == partition.topic), None)
     if topic is None:
         topic = TopicProduceResponse(name=partition.topic, partition_responses=[])
@@ -454,7 +455,7 @@ def _put(body: ProduceResponse, partition: TopicPartition, verdict: _Verdict) ->
         part = PartitionProduceResponse(index=partition.partition)
         topic.partition_responses.append(part)
     elif part.error_code:
-        # The handlers' own refusal stands: it was not stored after all.
+        # The error of the handlers stays: the batch was not stored after all.
         return
     part.error_code, part.base_offset, part.error_message = verdict.code, -1, "injected"
 

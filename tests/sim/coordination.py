@@ -1,4 +1,4 @@
-"""The coordinators of a simulated cluster: they know what is stored, and are slow or unwilling if the dice say so."""
+"""The coordinators of a simulated cluster: they load stored state, and are randomly slow or return errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kafka_sink.protocol.messages.transactions import (
 )
 from kafka_sink.protocol.schema import Struct
 
-#: What a coordinator says before it has done anything; the client asks again, or somebody else.
+#: Errors of a coordinator that has changed nothing; the client retries, or looks up the coordinator again.
 REFUSALS = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -42,7 +42,7 @@ REFUSALS = (
 
 
 class SlowMarkers(TransactionMarkers):
-    """Leaves out some participants, who then have to be told later."""
+    """Skips the markers of some participants, which then need them later."""
 
     waits: Callable[[], bool] = staticmethod(lambda: False)
 
@@ -52,7 +52,7 @@ class SlowMarkers(TransactionMarkers):
 
 
 def started(context: BrokerContext, store: CoordinatorStore, waits: Callable[[], bool]) -> BrokerContext:
-    """*context* with coordinators and a timer of their own, which know what *store* says and nothing else."""
+    """Return *context* with new coordinators and a new timer, whose only state is that of *store*."""
     config, clock, cluster, logs = context.config, context.clock, context.cluster, context.logs
     timer = Timer(clock)
     purgatory = DelayedOperationPurgatory(timer)
@@ -66,7 +66,7 @@ def started(context: BrokerContext, store: CoordinatorStore, waits: Callable[[],
 
 
 def refusal(body: Struct, code: ErrorCode) -> Struct | None:
-    """The answer that refuses a request of a transaction as a whole; None for other requests."""
+    """Return the response with *code* to a request of a transaction as a whole; None for other requests."""
     if isinstance(body, EndTxnRequest):
         return EndTxnResponse(error_code=code)
     if isinstance(body, AddOffsetsToTxnRequest):

@@ -1,8 +1,7 @@
-"""What the application gave to the producer, what it was told, and what the brokers have: the judge of a run.
+"""The checks of a run: records that the application sent, their reported outcomes, and the contents of the brokers.
 
-Every record carries its number in its value; numbers are given out in the order in which the application appends. Each
-method raises :class:`tests.sim.world.ViolationError` as soon as a promise is broken, so that a trace ends where it
-happened.
+The value of every record has its number; numbers follow the order in which the application appends. Each method raises
+:class:`tests.sim.world.ViolationError` as soon as a guarantee is broken, so that the trace of a run ends there.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tests.sim.world import ViolationError, World
 
 @dataclass(slots=True)
 class Staged:
-    """A record as the application made it."""
+    """A record as the application created it."""
 
     number: int
     topic: str
@@ -34,7 +33,7 @@ class Staged:
 
 @dataclass(slots=True)
 class Sending:
-    """One call of the producer: records ``first … first + count - 1``, and what was said about them."""
+    """One call of the producer: records ``first … first + count - 1``, and their reported outcomes."""
 
     first: int
     count: int
@@ -46,7 +45,7 @@ class Sending:
 
 @dataclass(slots=True)
 class Copy:
-    """A batch in a log: its first offset, how many records, under which identity of the producer."""
+    """A batch in a log: its first offset, its number of records, and its producer id and epoch."""
 
     base_offset: int
     count: int
@@ -62,17 +61,17 @@ class Ledger:
     #: Record numbers by offset, as the handlers stored them.
     logs: defaultdict[TopicPartition, list[int]] = field(default_factory=lambda: defaultdict(list))
     copies: defaultdict[TopicPartition, list[Copy]] = field(default_factory=lambda: defaultdict(list))
-    #: Records whose fate was told (or whose acknowledgement was read): the moment from which on none may be sent again.
+    #: Records whose outcome was reported (or whose acknowledgement was read): the moment after which none may be sent.
     settled: dict[int, tuple[int, str]] = field(default_factory=dict)
     #: Records that were reported as stored.
     reported: set[int] = field(default_factory=set)
-    #: Time that passed without the sender being able to do anything, ms.
+    #: Time during which the sender could not run, ms.
     paused_ms: int = 0
     succeeded: int = 0
     failed: int = 0
     stored_batches: int = 0
     force_closed: bool = False
-    #: Since when nothing goes wrong any more; None while faults may strike.
+    #: The time of the end of all faults; None while faults may occur.
     calm_since_ms: int | None = None
 
     # --- the application's side --------------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ class Ledger:
         waited_ms = self.world.now_ms - sending.began_ms
         limit_ms = self.plan.properties["delivery.timeout.ms"] + self.plan.properties["max.block.ms"]
         if sending.count > 1:
-            # Every piece of a chunk may wait for memory anew.
+            # Each piece of a chunk may wait for memory up to max.block.ms.
             limit_ms += sending.count * self.plan.properties["max.block.ms"]
         if waited_ms > limit_ms + self.paused_ms:
             raise ViolationError(
@@ -133,7 +132,7 @@ class Ledger:
             )
 
     def _check_excuse(self, sending: Sending, error: Exception) -> None:
-        """Nothing may run out of time long after the last fault: something was left waiting for nothing."""
+        """Check that *error* is no time-out long after the last fault, which would be due to a lost wake-up."""
         if self.calm_since_ms is None or self.force_closed or self.plan.broker or self.plan.produce_quota:
             return
         calm_ms = self.world.now_ms - max(self.calm_since_ms, sending.began_ms)
@@ -143,7 +142,8 @@ class Ledger:
     # --- the brokers' side -------------------------------------------------------------------------------------------
 
     def received(self, partition: TopicPartition, records: memoryview, sent: int) -> list[int]:
-        """A broker got *records* in a frame handed to the network at moment *sent*; returns their numbers."""
+        """Note that a broker got *records* in a frame that entered the network at moment *sent*; return their numbers.
+        """
         batches = list(read_batches(records))
         if len(batches) != 1 or not batches[0].verify_crc():
             raise ViolationError(f"what arrived for {partition} is no sound batch: {bytes(records[:80])!r}")
@@ -172,7 +172,7 @@ class Ledger:
     def stored(
         self, partition: TopicPartition, numbers: list[int], base_offset: int, identity: tuple[int, int]
     ) -> None:
-        """A batch was appended to a log."""
+        """Note that a batch was appended to a log."""
         log = self.logs[partition]
         if base_offset != len(log):
             raise ViolationError(f"{partition} has the end {len(log)}, but a batch went to {base_offset}")
@@ -182,14 +182,14 @@ class Ledger:
         self.world.note("stored: {} at {} {} as {}", numbers, partition, base_offset, identity)
 
     def acknowledged(self, numbers: list[int]) -> None:
-        """An answer that says that these are stored was read by the client."""
+        """Note that the client has read a response that acknowledges these records."""
         for number in numbers:
             self.settled.setdefault(number, (self.world.moment, "acknowledged"))
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def check_end(self) -> None:
-        """Every outcome is told, and every log is what it may be."""
+        """Check that every outcome was reported, and that every log has allowed contents."""
         for sending in self.sendings:
             if sending.accepted and sending.told != sending.count:
                 raise ViolationError(
@@ -207,7 +207,7 @@ class Ledger:
         if self._keeps_order():
             ranks = list(dict.fromkeys(numbers)) if self.plan.idempotent else numbers
             if self.plan.faults.zombies:
-                # What was reported as failed may still be on its way, and arrive at any time.
+                # Records reported as failed may still be in the network, and arrive at any time.
                 ranks = [number for number in ranks if number in self.reported]
             for before, after in pairwise(ranks):
                 if after < before and not (after in seen and self._same_batch_again(partition, numbers)):
@@ -217,7 +217,7 @@ class Ledger:
         return self.plan.idempotent or (self.plan.max_in_flight == 1 and not self.plan.faults.zombies)
 
     def _same_batch_again(self, partition: TopicPartition, numbers: list[int]) -> bool:
-        """Whether every step back is the very batch before it, stored again."""
+        """Whether every step back in the order is a duplicate of the preceding batch."""
         firsts = [numbers[copy.base_offset] for copy in self.copies[partition]]
         return firsts == sorted(firsts)
 
@@ -227,7 +227,7 @@ class Ledger:
         return self.plan.acks != "0"
 
     def compare_with_log(self, partition: TopicPartition, batches: list[RecordBatchView]) -> None:
-        """What can be read from the disk is what the handlers stored."""
+        """Check that the records on the disk are those that the handlers stored."""
         numbers: list[int] = []
         for batch in batches:
             if batch.base_offset != len(numbers):

@@ -30,21 +30,21 @@ from tests.sim.world import ViolationError
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A broken rule: the method of *owner* that *broken* replaces (it is given the true one first)."""
+    """A broken rule: *broken* replaces a method of *owner*, and gets the original as its first argument."""
 
     name: str
     owner: type
     method: str
     broken: Callable[..., Any]
-    #: One that noticed it when this was written: where to look first.
+    #: A seed that noticed it when this was written, which is tried first.
     likely_seed: int = 0
-    #: Narrows the plans to those in which the rule matters; the table counts among all plans where it is not set.
+    #: Restricts the plans to those in which the rule matters; without it, the table counts all plans.
     focus: Callable[[Plan], None] = lambda plan: None
-    #: Broken with it, where each alone would do no harm.
+    #: Rules to break together with it, if each alone has no effect.
     also: tuple[Mutation, ...] = ()
 
     def run(self, seed: int) -> None:
-        """:raises ViolationError: it was noticed."""
+        """:raises ViolationError: if the run notices the mutation."""
         plan = make_plan(seed)
         self.focus(plan)
         Simulation(seed, plan=plan).run()
@@ -89,7 +89,7 @@ def _free_when_sent(true: Any, self: InFlightBatches, drained: dict[int, list[Pr
     true(self, drained)
     for batches in drained.values():
         for batch in batches:
-            # Private, as the batches themselves keep what a request still refers to.
+            # The pool is private, as batches keep the memory that a request still refers to.
             self._incomplete._pool.deallocate(batch.memory)
 
 
@@ -102,7 +102,7 @@ def _to_the_back(true: Any, self: PartitionQueue, batch: ProducerBatch) -> None:
 
 
 def _nothing(true: Any, *args: Any, **options: Any) -> None:
-    """The rule is left out."""
+    """Omit the rule."""
 
 
 def _not_asked_for(true: Any, self: Metadata) -> int:
@@ -215,7 +215,7 @@ MUTATIONS = (
 
 
 def catches(mutation: Mutation, seed: int) -> str | None:
-    """What run *seed* says of *mutation*; None when it notices nothing."""
+    """Return the violation that run *seed* finds with *mutation*; None if it does not notice the mutation."""
     with mutation.applied():
         try:
             mutation.run(seed)
@@ -225,7 +225,7 @@ def catches(mutation: Mutation, seed: int) -> str | None:
 
 
 def first_catch(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | None:
-    """The first of *seeds* that notices *mutation*, and what it says."""
+    """Return the first of *seeds* that notices *mutation*, and the violation that it finds."""
     for seed in seeds:
         said = catches(mutation, seed)
         if said is not None:
@@ -234,7 +234,7 @@ def first_catch(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | N
 
 
 def main() -> None:
-    # Here, for it is made of what this module has.
+    # Imported here, since that module imports this one.
     from tests.sim.transaction_mutations import TRANSACTION_MUTATIONS
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -1,8 +1,8 @@
-"""A network in memory: bytes in order per connection, everything else as the dice say.
+"""A network in memory: bytes stay in order within a connection, everything else is random.
 
-Implements :class:`kafka_sink.network.channel.selectable.Selectable` for one client; its poll is the only place where
-simulated time goes on. A frame's bytes are taken when they are "written to the socket", piece by piece: whoever changes
-a buffer before that has changed what the broker gets.
+Implements :class:`kafka_sink.network.channel.selectable.Selectable` for one client; simulated time advances only in its
+poll. The network copies the bytes of a frame when they are "written to the socket", piece by piece: a buffer that is
+changed before that changes the request that the broker gets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafka_sink.protocol.framing import SIZE_BYTES
 from tests.sim.plan import Faults
 from tests.sim.world import ViolationError, World
 
-#: Polls in a row from which the sender learns nothing and in which no time passes; more of them and it is spinning.
+#: The most consecutive polls without events and without elapsed time; with more of them the sender is spinning.
 _MOST_IDLE_POLLS = 50
 
 
@@ -30,19 +30,19 @@ class Frame:
     """A request on its way to a broker."""
 
     payload: bytes
-    #: When the client handed it to the network (a moment of the world).
+    #: When the client passed it to the network (a moment of the world).
     sent: int
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a broker sends back; *on_read* is called when the client gets to see it."""
+    """The response of a broker; *on_read* is called when the client reads it."""
 
     payload: bytes
     on_read: Callable[[], None]
 
 
-#: Plays the brokers: (node id, frame) → answer, None for none, "close" to lose the connection.
+#: Acts as the brokers: (node id, frame) → response, None for none, "close" to lose the connection.
 Broker = Callable[[int, Frame], "Answer | str | None"]
 
 
@@ -55,21 +55,21 @@ class Link:
     number: int
     established: bool = False
     reported: bool = False
-    #: The client has no use for it any more, or the network lost it.
+    #: The client has closed it, or the network has lost it.
     gone: bool = False
-    #: Requests do not get to the broker any more.
+    #: Requests no longer reach the broker.
     deaf: bool = False
-    #: Answers do not get back any more.
+    #: Responses no longer reach the client.
     dumb: bool = False
     lost: Disconnect | None = None
     outgoing: NetworkSend | None = None
     outgoing_sent: int = 0
     writable_ms: int = 0
     tape: bytearray = field(default_factory=bytearray)
-    #: The frame in the slot, once the transport has every byte of it, and whether they have left.
+    #: The frame in the slot, once the transport has all of its bytes, and whether they were sent.
     taken: Frame | None = None
     has_left: bool = False
-    #: Requests written or being written that were not answered yet.
+    #: Requests without a response, including the one being written.
     unanswered: int = 0
     request_due_ms: int = 0
     answer_due_ms: int = 0
@@ -77,7 +77,7 @@ class Link:
 
 
 class _Pen:
-    """Takes at most *room* bytes."""
+    """Accepts at most *room* bytes."""
 
     def __init__(self, tape: bytearray, room: int) -> None:
         self._tape = tape
@@ -107,9 +107,9 @@ class SimNetwork:
         #: The nodes that accept connections.
         self.running: set[int] = set()
         self._lives: dict[int, int] = {}
-        #: Until when the next polls may last, because the application's own thread goes on then.
+        #: The latest end of the next polls, because the application's thread resumes then.
         self.horizon_ms = FOREVER_MS
-        #: Until when the client has nothing to do, as far as it knows; now if it learnt something.
+        #: Until when the client has nothing to do, as far as it knows; now if a poll had an event.
         self.sleeps_until_ms = 0
         self._idle_polls = 0
         self._links: dict[str, Link] = {}
@@ -139,18 +139,18 @@ class SimNetwork:
             self._lose(self._world.rng.choice(links), "connection reset by peer")
 
     def lose_all(self) -> None:
-        """The client's process is gone: nothing more leaves it, and nothing gets to it."""
+        """End the client's process, which neither sends nor receives anything afterwards."""
         for link in self._links.values():
             link.gone = True
         self._links.clear()
 
     def stop_node(self, node_id: int) -> None:
-        """The node's process is gone, with its connections and with what it has not handled yet."""
+        """End the node's process, with its connections and its unhandled requests."""
         self.running.discard(node_id)
         for link in list(self._links.values()):
             if link.node_id == node_id and not link.gone:
                 self._lose(link, "connection reset by peer")
-        # Frames that were to be handled in spite of a lost connection die with the process, too.
+        # Frames that outlive a lost connection do not outlive the process.
         self._lives[node_id] = self._lives.get(node_id, 0) + 1
 
     def _lose(self, link: Link, cause: str) -> None:
@@ -290,8 +290,8 @@ class SimNetwork:
             link.taken = Frame(bytes(link.tape[SIZE_BYTES:]), link.outgoing_sent)
             link.tape = bytearray()
             if self._strikes(self._faults.transport_keeps):
-                # The frame's end, or only what the transport itself has to send behind it. With acks=0 the latter may
-                # write records twice, if the connection is lost then: nobody promises anything there.
+                # The transport keeps the frame's end, or only its own bytes after the frame. With acks=0 the latter may
+                # duplicate records, if the connection is lost then: acks=0 guarantees nothing.
                 if self._expects_answers and self._world.chance(0.5):
                     self._leave(link, link.taken)
                 self._pause(link)
@@ -342,7 +342,7 @@ class SimNetwork:
         if isinstance(answer, str) or self._strikes(self._faults.answer_lost):
             self._lose(link, "closed by the broker" if isinstance(answer, str) else "answer lost")
             return
-        # Something has to take time, or a client that may retry at once would do so for ever within one millisecond.
+        # A response takes at least 1 ms: otherwise a client without back-off could retry for ever within a millisecond.
         due_ms = max(self._world.now_ms + max(self._latency_ms(), 1), link.answer_due_ms)
         link.answer_due_ms = due_ms
         found = answer

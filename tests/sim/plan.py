@@ -1,7 +1,7 @@
-"""What one seed means: the cluster, the producer's options, the workload and which faults may strike.
+"""The plan of a seed: the cluster, the producer's options, the workload and the possible faults.
 
-Every seed switches on some faults only (swarm testing): with all of them at once most runs would end in the same
-trouble, and what needs a long quiet stretch before one rare fault would never be seen.
+Every seed enables only some faults (swarm testing): with all of them at once most runs would fail in the same way, and
+failures that need a long time without faults before one rare fault would never occur.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Faults:
-    """Shares are per frame unless the name says otherwise; 0 = this fault is off."""
+    """Probabilities are per frame unless the name says otherwise; 0 = this fault is off."""
 
     latency_ms: tuple[int, int] = (0, 2)
     slow_share: float = 0.0
@@ -21,11 +21,11 @@ class Faults:
     request_lost: float = 0.0
     answer_lost: float = 0.0
     stalled: float = 0.0
-    #: Frames of a connection that was lost are handled all the same, even after those of the next connection.
+    #: Brokers handle frames of lost connections all the same, even after those of the next connection.
     zombies: bool = False
     partial_writes: float = 0.0
     write_pause_ms: int = 0
-    #: The transport has taken a frame and keeps its end, or bytes of its own behind it; the slot stays taken.
+    #: The transport accepts a frame and keeps its end, or own bytes after it; the slot stays taken.
     transport_keeps: float = 0.0
     connect_refused: float = 0.0
     connect_hangs: float = 0.0
@@ -38,7 +38,7 @@ class Faults:
     refused_for_good: float = 0.0
     pause_share: float = 0.0
     pause_ms: int = 0
-    #: Of the requests of transactions, and of the participants that are to be told of an outcome.
+    #: The probability per request of a transaction, and per participant of a transaction to end.
     coordinator_refuses: float = 0.0
     markers_wait: float = 0.0
 
@@ -60,14 +60,14 @@ class Plan:
     burst: int
     record_bytes: int
     think_ms: int
-    #: The application's thread may wait inside the producer; otherwise it acts while the sender polls, budget 0.
+    #: The application's thread may block in the producer; otherwise it acts while the sender polls, with time-out 0.
     blocking: bool
     columns_share: float
     flush_share: float
-    #: quiet (all settled first), graceful (right away), hasty (with a short time-out) or forced.
+    #: quiet (after all records have an outcome), graceful (at once), hasty (with a short time-out) or forced.
     ending: str
     first_epoch: int
-    #: Options of the brokers, beside their defaults.
+    #: Options of the brokers that differ from the defaults.
     broker: dict[str, object] = field(default_factory=dict)
     #: Bytes per second that each producer may send before it is throttled; 0 for no limit.
     produce_quota: int = 0
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def recovery_ms(self) -> int:
-        """How long a fault may be felt: frames that were slow, connections that went silent, brokers that were down."""
+        """How long a fault may have effects: slow frames, silent connections and restarted brokers."""
         return 3000 + self.faults.slow_ms + self.faults.write_pause_ms + 4 * int(self.properties["request.timeout.ms"])
 
     @property
@@ -181,7 +181,7 @@ def _faults(rng: Random, seed: int) -> Faults:
     faults.refused_for_good = some(0.15, 0.02, 0.1)
     faults.pause_share = some(0.15, 0.01, 0.05)
     faults.pause_ms = rng.choice([20, 300, 3000])
-    # A die of its own: what is drawn after this stays what it was for every seed.
+    # A generator of its own, so that later draws stay the same for every seed.
     keeping = Random(f"transport {seed}")
     faults.transport_keeps = keeping.choice([0.1, 0.7]) if keeping.random() < 0.3 and not calm else 0.0
     return faults

@@ -1,8 +1,8 @@
 """One run: the whole producer against simulated brokers, from one seed.
 
-The producer is the real facade with everything below it; only its network, its clock and its thread are ours. The
-sender's steps are made here, one by one: the application acts either between them (and may wait inside the producer,
-while the steps go on), or in the middle of the sender's poll (and then must not wait).
+The producer is the real facade with all layers below it; only its network, its clock and its thread are simulated. The
+run executes the sender's steps one by one: the application acts either between them (and may block in the producer,
+while the steps continue), or during the sender's poll (and then must not block).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tests.sim.plan import Plan, make_plan
 from tests.sim.workload import Workload
 from tests.sim.world import ViolationError, World
 
-#: Simulated time that everything may take to settle once the faults are over, beyond the time-outs, ms.
+#: Simulated time that all outcomes may take after the end of the faults, beyond the time-outs, ms.
 _GRACE_MS = 20_000
-#: Records of which one has to get through once the faults are over.
+#: Records of which one must be stored after the end of the faults.
 _PROBES = 25
 _POISON = b"\xdd"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run that kept every promise came to; equal for equal seeds."""
+    """The result of a run without violations; equal for equal seeds."""
 
     seed: int
     records: int
@@ -55,11 +55,11 @@ class Outcome:
 
 
 class SimThread:
-    """Stands for the sender's thread: it works while somebody waits for it."""
+    """Replaces the sender's thread: it runs while another thread waits for it."""
 
     def __init__(self, loop: Loop) -> None:
         assert isinstance(loop, Pipeline)
-        #: What it was given to run: the parts of the producer.
+        #: The loop to run: the parts of the producer.
         self.pipeline = loop
         self._ended = False
         self.before_run: Callable[[float | None], None] = lambda timeout: None
@@ -75,7 +75,7 @@ class SimThread:
 
 
 class PoisonedPool:
-    """Checks what a pool gives and gets back; buffers that came back are overwritten at once."""
+    """Checks the buffers that a pool allocates and takes back; deallocated buffers are overwritten at once."""
 
     def __init__(self, pool: BufferPool) -> None:
         self._allocate = pool.allocate
@@ -83,7 +83,7 @@ class PoisonedPool:
         self._exchange = pool.exchange
         self._try_allocate = pool.try_allocate
         self._out: dict[int, bytearray] = {}
-        #: What those are larger than the buffers they came for: all that may be out beyond the limit.
+        #: The bytes by which exchanged buffers exceed the originals: the most that may be allocated beyond the limit.
         self._debt = 0
         self._total = pool.total_memory
         pool.allocate = self.allocate  # type: ignore[method-assign]
@@ -125,7 +125,7 @@ class PoisonedPool:
 
 
 class ErrorLog(logging.Handler):
-    """Whatever is logged as an error in a run is one: nothing the brokers do may surprise the client."""
+    """Collects logged errors: a client must handle every behaviour of the brokers without logging an error."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -140,7 +140,7 @@ class ErrorLog(logging.Handler):
 
 
 class Run(ABC):
-    """What runs with and without transactions have in common: a world, its judge, the brokers and their faults."""
+    """The base of runs with and without transactions: a world, its ledger, the brokers and their faults."""
 
     #: Steps after which a run is stuck, whatever its clock says.
     most_steps: int
@@ -156,7 +156,7 @@ class Run(ABC):
         self._stepping = False
 
     def run(self) -> Outcome:
-        """:raises ViolationError: a promise was broken."""
+        """:raises ViolationError: if a guarantee is broken."""
         with settled_surroundings(self.world, self._errors):
             try:
                 self._live()
@@ -171,7 +171,7 @@ class Run(ABC):
     def _outcome(self) -> Outcome: ...
 
     def _outcome_with(self, stored: object) -> Outcome:
-        """*stored* is what the brokers have in the end."""
+        """:param stored: the contents of the brokers at the end"""
         ledger = self.ledger
         told = (len(ledger.records), ledger.succeeded, ledger.failed, ledger.stored_batches)
         return Outcome(
@@ -223,7 +223,7 @@ class Run(ABC):
             raise ViolationError(f"logged as an error: {self._errors.first}")
 
     def _maybe_pause(self) -> None:
-        """The process gets no time for a while."""
+        """Suspend the process for some time, if the plan and chance say so."""
         faults = self._base.faults
         if not self.calendar.is_over and self.world.chance(faults.pause_share):
             pause_ms = self.world.rng.randint(1, faults.pause_ms)
@@ -305,7 +305,7 @@ class Simulation(Run):
     # --- the application ---------------------------------------------------------------------------------------------
 
     def _meet_topics(self) -> None:
-        """Whoever may not wait is refused until the metadata is there: most runs begin after that."""
+        """Fetch the metadata first in most runs: without it, every send that may not block fails."""
         metadata = self._thread.pipeline.network.metadata
         if self.world.chance(0.1):
             return
@@ -347,7 +347,7 @@ class Simulation(Run):
         self._actions_left -= 1
         if self.world.chance(self.plan.flush_share):
             if self._stepping:
-                # It waits, so it cannot be done in the middle of a poll; it wakes the sender anyway.
+                # A flush blocks, so it cannot run during a poll; it wakes the sender anyway.
                 self._pending = self._flush
                 self.network.wakeup()
             else:
@@ -391,7 +391,7 @@ class Simulation(Run):
         self.ledger.force_closed = ending in ("hasty", "forced")
         self._thread.before_run = self._before_run
         timeout_ms = {"hasty": self.world.rng.randrange(1, 200), "forced": 0}.get(ending, FOREVER_MS)
-        # The ledger says what may be given up.
+        # The ledger knows which records may fail.
         with suppress(KafkaTimeoutError):
             self._producer.close(timeout=timeout_ms / 1000)
         try:
@@ -403,7 +403,7 @@ class Simulation(Run):
         self._check_closed(self.network, self._thread.pipeline)
 
     def _settle(self) -> None:
-        """Nothing is left to do within bounded time, and nothing is left behind."""
+        """Check that all work ends within bounded time, and that nothing is left in the producer."""
         accumulator, client = self._thread.pipeline.accumulator, self._thread.pipeline.network.client
         limit_ms = self.world.now_ms + self.plan.properties["delivery.timeout.ms"] + _GRACE_MS
         while accumulator.has_incomplete or client.in_flight_request_count():
@@ -413,7 +413,7 @@ class Simulation(Run):
         check_pool(self._thread.pipeline.pool)
 
     def _probe(self) -> None:
-        """Whatever happened before, every partition takes records again."""
+        """Check that every partition accepts records again, whatever happened before."""
         for topic in self.plan.topics:
             for partition in range(len(topic.assignment)):
                 for _ in range(_PROBES):
@@ -422,13 +422,13 @@ class Simulation(Run):
                     self._settle()
                     if self.ledger.succeeded > before:
                         break
-                    # The first may only have found out who leads, or have had too little time to connect.
+                    # The first one may only have found the leader, or may have had too little time to connect.
                     self._let_pass(50)
                 else:
                     raise ViolationError(f"{topic.name}-{partition} takes no record any more")
 
     def _before_run(self, timeout: float | None) -> None:
-        """The closing thread waits, and the sender's thread runs on its own until it ends."""
+        """Run the sender's thread to its end while the closing thread waits."""
         if timeout is not None and timeout < 10**6:
             self.world.after(int(timeout * 1000), self._thread.pipeline.sender.force_close)
         sender = self._thread.pipeline.sender
@@ -446,7 +446,7 @@ class Simulation(Run):
 
 @contextmanager
 def settled_surroundings(world: World, errors: logging.Handler) -> Iterator[None]:
-    """Seeded dice for the whole process, and nothing logged but to *errors*; all as before afterwards."""
+    """Within, all random numbers of the process are seeded, and logs go to *errors* only."""
     logger = logging.getLogger("kafka_sink")
     before = (logger.level, logger.propagate, random.getstate())
     logger.addHandler(errors)

@@ -1,7 +1,7 @@
-"""The judge of a run with transactions: what a reader of committed records may see, and what it has to.
+"""The checks of a run with transactions: the records that a reader of committed records may get, and those it must get.
 
-An outcome that was told binds: what was committed is there as a whole, what was aborted or never ended by its producer
-is not there at all. Where the producer could not learn the outcome the brokers may have chosen either, as a whole.
+A reported outcome is binding: readers get all records of a committed transaction, and none of one that was aborted or
+that its producer did not end. If the producer does not know the outcome, the transaction may have either one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kafka_sink.records.reader import Record
 from tests.sim.ledger import Copy, Ledger, Sending
 from tests.sim.world import ViolationError
 
-#: Stands in a log for what is no record of an application.
+#: Represents a control record in a log.
 MARKER = -1
 
 
 class Told(Enum):
-    """What the application knows of the end of a transaction."""
+    """The outcome of a transaction as far as the application knows it."""
 
     OPEN = auto()
     COMMITTING = auto()
@@ -38,9 +38,9 @@ class Transaction:
     life: int
     told: Told = Told.OPEN
     records: list[int] = field(default_factory=list)
-    #: What was committed for the writer's group, if anything.
+    #: The offset committed for the writer's group, if any.
     offset: int | None = None
-    #: Something of it got lost before it was staged, so it must not be committed.
+    #: A record of it was not staged, so it must not be committed.
     is_broken: bool = False
 
     def __str__(self) -> str:
@@ -51,9 +51,9 @@ class Transaction:
 class TransactionLedger(Ledger):
     transactions: list[Transaction] = field(default_factory=list)
     owners: dict[int, Transaction] = field(default_factory=dict)
-    #: What readers in the middle of the run got.
+    #: The offsets and numbers of records that readers got during the run.
     seen: defaultdict[TopicPartition, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    #: Processes that were asleep tell outcomes late.
+    #: Processes that were suspended report outcomes late.
     may_be_late: bool = False
 
     def begin(self, writer: str, life: int) -> Transaction:
@@ -89,7 +89,7 @@ class TransactionLedger(Ledger):
     # --- readers -----------------------------------------------------------------------------------------------------
 
     def read(self, partition: TopicPartition, records: list[ConsumedRecord]) -> list[int]:
-        """A reader of committed records got *records*, from the beginning: what earlier readers got, and more."""
+        """Check *records* that a reader got from the beginning: those that earlier readers got, and maybe more."""
         found = [(each.offset, self._number(partition, each)) for each in records]
         before = self.seen[partition]
         if len(found) >= len(before):
@@ -106,7 +106,7 @@ class TransactionLedger(Ledger):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def check_committed(self, logs: dict[TopicPartition, list[int]], offsets: dict[str, int | None]) -> None:
-        """*logs* are the records that readers of committed records get in the end, *offsets* those of each group."""
+        """*logs* are the records that readers of committed records get at the end, *offsets* those of each group."""
         counts = Counter(number for numbers in logs.values() for number in numbers)
         repeated = [number for number, count in counts.items() if count > 1]
         if repeated:
@@ -144,7 +144,7 @@ class TransactionLedger(Ledger):
                     raise ViolationError(f"in {partition} record {after} of {writer} stands behind {before}")
 
     def _check_offset(self, writer: str, offset: int | None, visible: set[Transaction]) -> None:
-        """The last transaction that could commit offsets decides; those of which nobody knows may, or may not."""
+        """Check the offset of the last committed transaction; one of unknown outcome may have changed it or not."""
         allowed: set[int | None] = {None}
         for transaction in self.transactions:
             if transaction.writer != writer or transaction.offset is None:

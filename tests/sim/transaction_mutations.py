@@ -54,7 +54,7 @@ def _sequences_go_on(true: Any, self: IdempotenceManager, partition: Any) -> Non
 
 
 def _every_epoch(true: Any, *args: Any) -> None:
-    """Older ones may write, too."""
+    """Let producers with older epochs write, too."""
 
 
 def _opposite(true: Any, self: SlowMarkers, metadata: TransactionMetadata) -> Any:
@@ -80,7 +80,7 @@ def _offsets_always_count(true: Any, self: GroupCoordinator, producer_id: int, g
 
 
 def _never_again(true: Any, self: TransactionCoordinator) -> None:
-    """Participants that could not be told are never told."""
+    """Never retry the markers of participants that did not get them."""
 
 
 def _admit_older(
@@ -110,7 +110,7 @@ def _zombies_that_go_on(plan: TransactionPlan) -> None:
 
 
 def _admit_all(true: Any, *args: Any) -> None:
-    """Whoever writes is taken to be in a transaction."""
+    """Accept every write as part of a transaction."""
 
 
 TRANSACTION_MUTATIONS: tuple[Mutation, ...] = (

@@ -1,4 +1,4 @@
-"""What a seed means for a run with transactions: a plan as any other, and who transacts how."""
+"""The plan of a seed for a run with transactions: a plan as any other, and the transactional producers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class TransactionPlan:
     transaction_version: int
     #: Transactional ids that write to the same partitions at the same time.
     writers: int
-    #: Producers of one id, one after the other.
+    #: Successive producers of one id.
     lives: int
     #: Transactions of one life, and actions in one transaction.
     transactions: int
     actions: int
     abort_share: float
     offsets_share: float
-    #: A life ends in the middle of something, and the next begins.
+    #: The probability that a producer crashes within a transaction, and the next one begins.
     crash_share: float
-    #: The one that ended goes on all the same.
+    #: The probability that the crashed producer continues all the same.
     zombie_share: float
-    #: How long a zombie is asleep at most, before it goes on.
+    #: The longest pause of a zombie before it continues.
     zombie_sleeps_ms: int
-    #: The epoch that each id has at the beginning; −1 = it is new.
+    #: The epoch of each id at the beginning; −1 = it is new.
     first_epoch: int
-    #: The application waits for outcomes inside of the producer; otherwise it asks again and again.
+    #: The application blocks in the producer until an outcome; otherwise it repeats the call with time-out 0.
     waits: bool
 
     @property

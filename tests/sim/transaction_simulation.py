@@ -1,8 +1,8 @@
-"""One run with transactions: producers that follow one another under transactional ids, from one seed.
+"""One run with transactions: successive producers of each transactional id, from one seed.
 
-As in :mod:`tests.sim.simulation` everything but clock, network and threads is real, the brokers' coordinators included.
-Several producers run at once: every one has its own network, and between two moments of the clock each makes a step.
-Applications are generators; what they yield is how long they do something else.
+As in :mod:`tests.sim.simulation`, only clock, network and threads are simulated; the brokers' coordinators are real.
+Several producers run concurrently: each has its own network, and runs a step at each time of the clock. Applications
+are generators that yield the time until their next call.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tests.sim.transaction_plan import TransactionPlan, make_transaction_plan
 from tests.sim.workload import Workload
 from tests.sim.world import ViolationError, World
 
-#: Simulated time that a call may take once the faults are over, beyond the producer's time-outs, ms.
+#: Simulated time that a call may take after the end of the faults, beyond the producer's time-outs, ms.
 _GRACE_MS = 20_000
-#: Attempts of the last producer of an id, of which one has to commit.
+#: Attempts of the last producer of an id, of which one must commit.
 _LAST_ATTEMPTS = 20
 
 Script = Generator[int, None, None]
 
 
 class Life:
-    """A producer and its network, until it ends in one way or another."""
+    """A producer and its network, until it is closed or crashes."""
 
     def __init__(self, producer: KafkaProducer, network: SimNetwork, thread: SimThread, number: int) -> None:
         self.producer = producer
@@ -124,7 +124,7 @@ class TransactionSimulation(Run):
         life.network.lose_all()
 
     def _close(self, life: Life, timeout_ms: int) -> None:
-        """Close it; the others stand still meanwhile."""
+        """Close the producer; the other producers do not run until it is closed."""
         life.is_running = False
         sender, limit_ms = life.thread.pipeline.sender, self.world.now_ms + self._patience_ms
         step = sender.run_once
@@ -147,13 +147,13 @@ class TransactionSimulation(Run):
 
     @property
     def _is_excused(self) -> bool:
-        """While anything may go wrong nothing has to come to an end."""
+        """Whether calls may still be without outcome, because of faults that may occur or have just ended."""
         return self.ledger.calm_since_ms is None or self.world.now_ms < self.ledger.calm_since_ms + self._patience_ms
 
     # --- time --------------------------------------------------------------------------------------------------------
 
     def _round(self, until_ms: int) -> None:
-        """Every producer makes a step, and then the clock goes on until somebody has something to do."""
+        """Run a step of every producer, and advance the clock to the next time at which one has work."""
         if self._stepping:
             raise ViolationError("the sender's own thread waits for the sender")
         self._count_step()
@@ -179,7 +179,7 @@ class TransactionSimulation(Run):
             life.thread.pipeline.sender.run_once()
 
     def _check_errors(self) -> None:
-        """Producers that were fenced say so."""
+        """Check the logged errors; a fenced producer may log that."""
         if "the producer cannot continue" in self._errors.first:
             self._errors.first = ""
         super()._check_errors()
@@ -206,7 +206,7 @@ class TransactionSimulation(Run):
                 break
 
     def _look(self) -> None:
-        """A reader in the middle of it all."""
+        """Read a partition during the run."""
         partition = self.world.rng.choice(self._partitions)
         self.ledger.read(partition, self.cluster.read_committed(partition))
 
@@ -216,7 +216,7 @@ class TransactionSimulation(Run):
         return self.world.rng.randint(0, self.plan.base.think_ms)
 
     def _write(self, writer: str, life: Life) -> Script:
-        """One life: transactions, one after the other, until it ends, crashes, or cannot go on."""
+        """Run the transactions of one life, until it ends, crashes, or has a fatal error."""
         try:
             yield from self._ended(life.producer.init_transactions)
             for _ in range(self.plan.transactions):
@@ -248,8 +248,8 @@ class TransactionSimulation(Run):
         )
 
     def _check_fatal(self, writer: str, life: Life, error: KafkaError) -> None:
-        """Only somebody newer, or the coordinator that lost its patience, may take a producer's id away."""
-        # Its own request for an id may come late, and a second time.
+        """Check that only a newer producer, or the coordinator after the transaction's time-out, fences a producer."""
+        # The producer's own InitProducerId request may arrive late, and twice.
         may_meet_others = self._had_zombies or self.plan.base.faults.zombies
         if not self._is_newest(writer, life) or may_meet_others or self.plan.has_short_timeout:
             return
@@ -278,7 +278,7 @@ class TransactionSimulation(Run):
         self.world.note("{}", transaction)
 
     def _ended(self, call: Callable[..., None], writer: str = "", life: Life | None = None) -> Script:
-        """Make *call* until its outcome is known; if *writer* and *life* are given, that one may crash meanwhile."""
+        """Repeat *call* until its outcome is known; if *writer* and *life* are given, it may crash before that."""
         limit_ms = self.world.now_ms + self._patience_ms
         while True:
             try:
@@ -341,7 +341,7 @@ class TransactionSimulation(Run):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _write_at_last(self, writer: str) -> Script:
-        """Whatever happened before: a new producer takes the id over, and commits to every partition."""
+        """Check that a new producer of the id can commit to every partition, whatever happened before."""
         life = self._new_life(writer, self.plan.lives)
         yield from self._ended(life.producer.init_transactions)
         for _ in range(_LAST_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""What applications send: records and columns by the dice, each with its number in the ledger."""
+"""The workload of applications: random records and columns, each with its number in the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sim.world import ViolationError, World
 
 
 class Workload:
-    """Sends with one producer; *told* hears of every outcome."""
+    """Sends with one producer; *told* is called with every outcome."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Workload:
     def send(
         self, topic: str, partition: int | None = None, on_staged: Callable[[Sending], None] = lambda sending: None
     ) -> None:
-        """Send one record; *on_staged* hears of it before the producer does."""
+        """Send one record; *on_staged* is called with it before the producer is."""
         rng = self._world.rng
         sending = self._ledger.stage(1)
         staged = self._staged(topic, has_headers=rng.random() < 0.2, has_timestamp=rng.random() < 0.7)
@@ -65,7 +65,7 @@ class Workload:
     def send_columns(
         self, topic: str, count: int, on_staged: Callable[[Sending], None] = lambda sending: None
     ) -> Sending:
-        """Send *count* rows; what the sending says of them may be that not all were taken."""
+        """Send *count* rows; the returned sending tells whether the call accepted all of them."""
         rng = self._world.rng
         sending = self._ledger.stage(count)
         has_headers = rng.random() < 0.2

@@ -1,7 +1,7 @@
-"""Time, chance and what happens when: everything in a simulated run that is not the code under test.
+"""Time, random numbers and scheduled events: the parts of a simulated run that are not the code under test.
 
-One thread, no real waiting. Whoever wants something to happen puts it on the agenda; the simulated network works the
-agenda off while the sender waits in its poll. Nothing in here knows a producer or a broker.
+There is one thread and no real waiting. Events are scheduled on the agenda; the simulated network runs due events while
+the sender waits in its poll. This module is independent of producers and brokers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tests.fakes.clock import on_another_thread
 
 
 class ViolationError(BaseException):
-    """The code under test broke a promise. Not an Exception: nothing in that code may catch it."""
+    """The code under test broke a guarantee. No subclass of Exception, so that this code does not catch it."""
 
 
 class World:
-    """One run: its clock, its agenda, its dice and its trace. Implements :class:`kafka_sink.common.clock.Clock`."""
+    """The clock, agenda, random numbers and trace of one run. Implements :class:`kafka_sink.common.clock.Clock`."""
 
     def __init__(self, seed: int, *, tracing: bool = False) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.now_ms = 1_000_000
-        #: Counts events, so that "before" and "after" are known within one millisecond too.
+        #: Counts events, which orders those within the same millisecond, too.
         self.moment = 0
-        #: Run while a thread of the application waits until the given time: this is when the sender's thread works.
+        #: Called while a thread of the application waits until the given time: it runs the sender's thread.
         self.on_wait: Callable[[int], None] | None = None
         self.trace: list[str] = []
         self._tracing = tracing
@@ -59,7 +59,7 @@ class World:
     # --- agenda ------------------------------------------------------------------------------------------------------
 
     def at(self, time_ms: int, action: Callable[[], None]) -> None:
-        """Do *action* at *time_ms*, or as soon as somebody looks after that."""
+        """Schedule *action* for *time_ms*; it runs in the first :meth:`run_due` at that time or later."""
         heapq.heappush(self._agenda, (time_ms, next(self._numbers), action))
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
@@ -70,7 +70,7 @@ class World:
         return self._agenda[0][0] if self._agenda else FOREVER_MS
 
     def run_due(self) -> None:
-        """Everything whose time has come, in order."""
+        """Run all due actions, in order."""
         while self._agenda and self._agenda[0][0] <= self.now_ms:
             _, _, action = heapq.heappop(self._agenda)
             self.moment += 1
@@ -79,7 +79,7 @@ class World:
     # --- trace -------------------------------------------------------------------------------------------------------
 
     def note(self, text: str, *values: object) -> None:
-        """A line for the reader of a failed run; costs nothing when nobody reads."""
+        """Add a line to the trace of a run; without tracing, the text is not formatted."""
         if self._tracing:
             self.trace.append(f"{self.now_ms - 1_000_000:>8} ms  {text.format(*values)}")
 
