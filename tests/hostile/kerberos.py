@@ -25,8 +25,7 @@ def _kdc() -> Kdc:
 
 
 def kerberos_answers(rng: random.Random) -> None:
-    """A login succeeds only with a broker that has the service's key and no security layer; otherwise it raises our
-    error."""
+    """A login succeeds only if the broker has the service's key and needs no layer; otherwise it raises our error."""
     import gssapi
 
     kdc, library = _kdc(), gssapi

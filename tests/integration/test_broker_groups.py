@@ -1,4 +1,4 @@
-"""Consumer groups as clients that we did not write use them, on one node and on three."""
+"""Consumer groups with third-party clients, on one node and on three."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TOPIC = "clicks"
 PARTITIONS = 4
 RECORDS = 200
 PATIENCE_S = 90.0
-#: Of the consumers that are not librdkafka's.
+#: The consumers without librdkafka.
 READERS: Any = {
     "group_id": "readers",
     "auto_offset_reset": "earliest",
@@ -57,10 +57,10 @@ READERS: Any = {
 }
 KILLS = 3
 COMMITS = 30
-#: Clients are told that they have to join again with their next heartbeat.
+#: The next heartbeat tells clients to rejoin, so it comes soon.
 QUICK = {"session.timeout.ms": 20_000, "heartbeat.interval.ms": 100}
-#: The broker gives members of this protocol their intervals. librdkafka does not say again what it owns when an answer
-#: was lost on a machine that stood still; it is then removed after this interval, and joins again.
+#: The broker gives members of this protocol their intervals. librdkafka does not repeat its owned partitions if a
+#: response was lost on a stalled machine; after this interval the broker removes the member, which joins again.
 KIP_848: dict[str, Any] = {"group.protocol": "consumer", "max.poll.interval.ms": 8_000}
 
 
@@ -80,14 +80,14 @@ def produce(bootstrap_servers: str, first: int = 0, count: int = RECORDS) -> Non
 
 
 def admin_of(bootstrap_servers: str) -> AdminClient:
-    """An administrator that has a connection: without one it may wait for a coordinator until it gives up."""
+    """Return an admin client with a connection: without one it may wait for a coordinator until it times out."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     admin.list_topics(timeout=PATIENCE_S)
     return admin
 
 
 def until(reached: Callable[[], bool], step: Callable[[], Any]) -> None:
-    """Go on with *step* until *reached*; the test fails when that takes too long."""
+    """Repeat *step* until *reached* is true; the test fails if that takes too long."""
     deadline = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline, "it was not reached in time"
@@ -95,7 +95,7 @@ def until(reached: Callable[[], bool], step: Callable[[], Any]) -> None:
 
 
 class Reader:
-    """A confluent consumer in a group, and what it has read."""
+    """A confluent consumer in a group, and the records that it has read."""
 
     def __init__(self, bootstrap_servers: str, group: str = "readers", *, topic: str = TOPIC, **config: Any) -> None:
         self.seen: list[int] = []
@@ -150,7 +150,7 @@ def test_members_of_the_consumer_protocol_share_a_topic(cluster: EmbeddedCluster
     one = Reader(cluster.bootstrap_servers, **KIP_848)
     until(lambda: len(set(one.seen)) == RECORDS, one.poll)
     one.consumer.commit(asynchronous=False)
-    # A pattern, which the broker looks for; and a static member.
+    # A pattern, which the broker evaluates; and a static member.
     two = Reader(cluster.bootstrap_servers, topic="^cl.cks$", **KIP_848, **{"group.instance.id": "two"})
 
     def poll() -> None:
@@ -175,7 +175,7 @@ def test_members_of_the_consumer_protocol_share_a_topic(cluster: EmbeddedCluster
 
     one.close()
     until(lambda: len(two.assigned()) == PARTITIONS, two.poll)
-    # It goes on where the other one has stopped.
+    # It resumes at the committed offset of the other one.
     produce(cluster.bootstrap_servers, first=RECORDS)
     until(lambda: len(set(two.seen)) == RECORDS, two.poll)
     assert set(two.seen) == set(range(RECORDS, 2 * RECORDS))
@@ -218,7 +218,7 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(cluster: Embedded
     produce(cluster.bootstrap_servers)
     one = Reader(cluster.bootstrap_servers)
     until(lambda: len(one.assigned()) == PARTITIONS, one.poll)
-    # A short session, so that its death is noticed soon.
+    # A short session, so that the broker detects its death soon.
     script = (
         "import sys\nfrom confluent_kafka import Consumer\n"
         "consumer = Consumer({'bootstrap.servers': sys.argv[1], 'group.id': 'readers', 'session.timeout.ms': 1000,"
@@ -270,7 +270,7 @@ def test_offsets_and_members_outlive_a_restart_of_the_broker(tmp_path: Path) -> 
     with EmbeddedCluster(data_dir=tmp_path, config=config, port=port) as cluster:
         produce(cluster.bootstrap_servers, RECORDS)
         until(lambda: len(reader.seen) == 2 * RECORDS, reader.poll)
-        # The same member in the same generation: it noticed nothing but a lost connection.
+        # The same member in the same generation: it has only lost a connection.
         assert sorted(reader.seen) == list(range(2 * RECORDS)) and reader.consumer.memberid() == before
         reader.consumer.commit(asynchronous=False)
         reader.close()
@@ -298,7 +298,7 @@ def test_a_group_follows_its_coordinator_to_another_node(tmp_path: Path) -> None
         produce(cluster.bootstrap_servers, RECORDS)
         until(lambda: len(reader.seen) >= 2 * RECORDS, reader.poll)
         reader.consumer.commit(asynchronous=False)
-        # A new one: the old one remembers where the coordinator was, and waits for that node.
+        # A new client: the old one has cached the coordinator, and waits for that node.
         admin = admin_of(cluster.bootstrap_servers)
         described = admin.describe_consumer_groups(["readers"])["readers"].result()
         assert described.coordinator.id != coordinator and len(described.members) == 1
@@ -306,7 +306,7 @@ def test_a_group_follows_its_coordinator_to_another_node(tmp_path: Path) -> None
 
 
 def ask_coordinator(broker: BrokerProcess, key: ApiKey, version: int, body: Struct) -> Any:
-    """What the group's coordinator answers; asked until somebody does."""
+    """Return the response of the group's coordinator; retries until a coordinator responds."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), contextlib.closing(Wire(f"127.0.0.1:{broker.port}")) as wire:
@@ -322,7 +322,7 @@ def ask_coordinator(broker: BrokerProcess, key: ApiKey, version: int, body: Stru
 
 @pytest.mark.behaviour("Group offsets", "No commit is lost when coordinators are killed")
 def test_no_commit_is_lost_when_coordinators_are_killed(tmp_path: Path, figure: Figure) -> None:
-    """All nodes are killed at once, and what was answered is there afterwards."""
+    """All nodes are killed at once, and every acknowledged commit is there afterwards."""
     broker = BrokerProcess(tmp_path / "data", nodes=3)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_metadata="")
     commit = OffsetCommitRequest(group_id="readers", topics=[OffsetCommitRequestTopic(TOPIC, partitions=[partition])])
@@ -361,12 +361,12 @@ def test_two_members_of_kafka_python(cluster: EmbeddedCluster) -> None:
     reading = threading.Lock()
 
     def read(each: Any) -> None:
-        # It loses what it was assigned when a poll's time is up within its join or sync.
+        # It loses its assignment if a poll times out within its join or sync.
         for records in each.poll(timeout_ms=2000).values():
             with reading:
                 seen.update(int(record.value) for record in records)
 
-    # Its join blocks, and the first one has to join again meanwhile.
+    # Its join blocks until the first one has joined again, which polls on this thread.
     def keep_reading() -> None:
         while not stop.is_set():
             read(two)

@@ -1,4 +1,4 @@
-"""Bytes that no client sends: they cost the connection they came by, and a good client notices nothing."""
+"""Malformed requests: the broker closes their connection, and serves a good client as before."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cluster(data_dir: Path) -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(autouse=True)
 def a_good_client_is_served(cluster: EmbeddedCluster) -> Iterator[None]:
-    """Connected before the attack and used after it."""
+    """Within, a client is connected, which the broker must serve at the end."""
     with connect(cluster) as good:
         call(good, ApiKey.METADATA, 9, [])
         yield
@@ -90,7 +90,7 @@ def call(sock: socket.socket, key: ApiKey, version: int, *values: Any, **named: 
 
 
 def closed(sock: socket.socket) -> bool:
-    """The broker closed it, without an answer."""
+    """Whether the broker closed the connection without a response."""
     try:
         return sock.recv(1) == b""
     except ConnectionResetError:
@@ -203,7 +203,7 @@ GOOD = bytes(make_batch([b"a", b"b"]))
 
 
 def edited(at: int, form: str, value: int, *, sum_up: bool = True, batch: bytes = GOOD) -> bytes:
-    """*batch* with one field changed, and the checksum made to fit."""
+    """Return *batch* with one field changed and a valid checksum."""
     from crc32c import crc32c
 
     data = bytearray(batch)
@@ -214,7 +214,7 @@ def edited(at: int, form: str, value: int, *, sum_up: bool = True, batch: bytes 
 
 
 def damaged(codec: CompressionType) -> bytes:
-    """Compressed records that are none, under a checksum that is right."""
+    """Return a batch with invalid compressed records and a valid checksum."""
     batch = make_batch([b"a" * 100], compression=codec)
     return edited(70, ">q", 0x1234_5678_9ABC_DEF0, batch=bytes(batch))
 
@@ -353,7 +353,7 @@ def test_partition_counts(cluster: EmbeddedCluster, partitions: int, code: int) 
 
 
 def memory_bytes(field: str) -> int:
-    """What Linux says of this process: VmRSS is its memory now, VmHWM the most since the figure was reset."""
+    """Return a field of /proc/self/status in bytes: VmRSS is the current memory, VmHWM the peak since its reset."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
@@ -422,7 +422,7 @@ def test_connections_of_one_address_are_limited() -> None:
                         call(again, ApiKey.METADATA, 9, [])
                         break
                     except (EOFError, OSError):
-                        # The broker has not noticed yet that one of the three is gone.
+                        # The broker has not yet detected the end of one of the three.
                         continue
         finally:
             for sock in allowed:

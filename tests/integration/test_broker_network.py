@@ -78,7 +78,7 @@ def test_client_over_quota_is_answered_at_once_and_read_later(cluster: EmbeddedC
         # Long enough for what follows on a busy machine.
         assert 6900 <= throttle_ms <= 7100
         sock.sendall(write(10))
-        # Everybody else, and another connection of the same client, is served meanwhile.
+        # The broker serves other clients, and other connections of the same client, during the throttle time.
         other.sendall(write(10, "somebody else"))
         assert written(other).throttle_time_ms == 0
         assert time.monotonic() - began < throttle_ms / 1000, "the machine stood still"
@@ -127,7 +127,7 @@ def test_foreign_clients_keep_to_their_quotas(cluster: EmbeddedCluster, figure: 
     finally:
         consumer.close()
     assert found == list(range(records))
-    # A second's worth may be ahead, and nobody waits for the throttling that the last request earns.
+    # The quota allows a burst of one second, and no request follows the last one to wait for its throttling.
     least_s = records * size / quota - 1
     assert write_s >= least_s * 0.7 and read_s >= least_s * 0.7
     figure("400 kB at 200 kB/s", f"written in {write_s:.1f} s, read in {read_s:.1f} s")
@@ -159,7 +159,7 @@ def test_little_request_memory_makes_clients_wait_loses_nothing() -> None:
 @pytest.mark.behaviour("Faults: the embedded broker", "Readers that wait for records hold no memory for requests")
 def test_waiting_fetches_hold_no_request_memory(figure: Figure) -> None:
     asked = FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1000)])
-    # The write ends their wait.
+    # The write ends the wait of the fetches.
     wait_ms = 60_000
     poll = frame(ApiKey.FETCH, 12, FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[asked]))
     with EmbeddedCluster(config=parse(BrokerConfig, {"queued.max.request.bytes": 3 * len(poll)})) as cluster:
@@ -211,9 +211,9 @@ def test_connections_beyond_a_limit_that_was_lowered_are_closed(cluster: Embedde
         until = time.monotonic() + 20
         while len(left) > 4 and time.monotonic() < until:
             readable, _, _ = select.select(left, [], [], 0.1)
-            # Nobody was asked anything, so what can be read is an end.
+            # No request was sent, so a readable socket is at its end.
             left = [sock for sock in left if sock not in readable]
-        # Two network threads that see one too many at the same moment close one each, perhaps a moment later.
+        # Two network threads that detect one connection too many at the same time may close one each.
         served = 0
         for sock in left:
             with contextlib.suppress(OSError, EOFError):

@@ -1,6 +1,6 @@
-"""Hostile clients against a broker in a process of its own, while a good client works: it is served all the time.
+"""Hostile clients against a broker in a process of its own, which serves a good client all the time.
 
-Each test says how long the good client had to wait and by how much the broker's memory grew while the attack was on.
+Each test reports the longest wait of the good client and the growth of the broker's memory during the attack.
 ``KAFKALITE_HOSTILE_FRAMES`` sets how many frames of random bytes are sent.
 """
 
@@ -31,7 +31,7 @@ from tests.support.good_client import LEAST_REQUESTS, Served, frame, good_client
 
 FRAMES = amounts.HOSTILE_FRAMES
 MIB = 1024 * 1024
-#: A bound that only a broker which stands still would break, on however slow a machine.
+#: A bound that only a stalled broker exceeds, even on a slow machine.
 LONGEST_WAIT_MS = 10_000
 
 
@@ -61,7 +61,7 @@ def connect(broker: BrokerProcess, source: str = "127.0.0.1") -> socket.socket:
 
 
 class Attack:
-    """Connections that are closed at the end of the attack."""
+    """The connections of an attack, which are closed at its end."""
 
     def __init__(self, broker: BrokerProcess, figure: Figure) -> None:
         self.broker = broker
@@ -78,7 +78,7 @@ class Attack:
 
     @contextlib.contextmanager
     def on(self, seconds: float = 0.5) -> Iterator[None]:
-        """The good client works during the block and for *seconds* after it."""
+        """Within, and for *seconds* afterwards, the good client sends requests."""
         before = resident_bytes(self.broker.pid)
         with self._sockets, good_client(self.broker.bootstrap_servers, "good") as self.served:
             yield
@@ -106,7 +106,7 @@ def closed(sock: socket.socket) -> bool:
 
 
 def test_no_attack(attack: Attack) -> None:
-    """What the good client waits when nobody else is there."""
+    """Measures the good client's wait without other clients."""
     with attack.on(1.0):
         pass
 
@@ -179,7 +179,7 @@ def test_random_frames(attack: Attack, figure: Figure) -> None:
                 # A header that is nearly right gets further in.
                 body[:4] = struct.pack(">hh", chance.choice(list(ApiKey)), chance.randrange(0, 14))
                 body[8:10] = struct.pack(">h", chance.choice([-1, 0, 3]))
-            # An address has only so many ports, and the system keeps each for a minute.
+            # The ports of an address are limited, and the system reserves each for a minute after its use.
             with connect(attack.broker, f"127.0.0.{number % 250 + 2}") as sock:
                 sock.sendall(struct.pack(">i", len(body)) + body)
                 sock.shutdown(socket.SHUT_WR)
@@ -192,7 +192,7 @@ def raw(key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-#: Bodies that claim what they do not hold; each costs its connection.
+#: Bodies with lengths that exceed their contents; the broker closes the connection for each.
 MALFORMED = {
     "array of 2^31-1": raw(ApiKey.METADATA, 1, struct.pack(">i", 2**31 - 1), flexible=False),
     "array of -2": raw(ApiKey.PRODUCE, 3, struct.pack(">hhii", -1, -1, 1000, -2), flexible=False),
@@ -219,7 +219,7 @@ def test_requests_that_claim_what_they_do_not_hold(attack: Attack) -> None:
 
 @pytest.mark.behaviour("Faults: hostile clients", "A million tagged fields are skipped")
 def test_a_million_tagged_fields_are_skipped(attack: Attack) -> None:
-    # Fields nobody knows are allowed, however many; what they cost is their sender's time.
+    # Any number of unknown tagged fields is allowed; they delay only their sender.
     tags = b"".join(encode_unsigned_varint(tag) + b"\0" for tag in range(1_000_000))
     body = b"\x01" + b"\0\0\0" + encode_unsigned_varint(1_000_000) + tags
     with attack.on(0.2):
@@ -276,7 +276,7 @@ def test_readers_that_ask_for_much_and_never_read(attack: Attack, figure: Figure
         for sock in attack.connections(100):
             sock.sendall(request * 3)
     figure("asked for", "100 times 20 MB")
-    # The budget of 32 MiB, one batch of half a megabyte for each of them, and what the sockets hold.
+    # The budget of 32 MiB, one batch of half a megabyte per reader, and the buffers of the sockets.
     assert attack.grown_mib < 32 + 100 * 0.5 + 50
 
 
@@ -290,7 +290,7 @@ def test_a_storm_of_connections_over_the_quota(tmp_path: Path, figure: Figure) -
         attack = Attack(broker, figure)
         with attack.on(0.5):
             begun = time.monotonic()
-            # A busy machine takes longer to open as many as that.
+            # A busy machine takes longer to open enough connections.
             while (lasts := time.monotonic() - begun) < 1 or (not refused and lasts < 60):
                 sock = attack.connect("127.0.0.2")
                 sock.settimeout(0.001)

@@ -1,4 +1,4 @@
-"""The page about changing a schema: each of its rows is run, with a registry in memory and without one."""
+"""Runs each row of the page about changing a schema, with a registry in memory and without one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CHANGES: Mapping[str, tuple[list[StructField], list[StructField]]] = {
 
 
 def table(heading: str) -> dict[str, list[str]]:
-    """The table below *heading*: by the first cell, the others."""
+    """Return the table below *heading*: the other cells by the first one."""
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
     return {row[0]: row[1:] for row in rows[2:]}
@@ -79,7 +79,7 @@ def registry() -> Iterator[EmbeddedRegistry]:
 
 
 def written(registry: EmbeddedRegistry | None, name: str, columns: list[StructField], **more: str) -> ColumnFormat:
-    """How rows of *columns* are written, as the driver decides it."""
+    """Return the format in which the driver decides to write rows of *columns*."""
     given = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": f"t-{name}", "value.format": name, **more}
     if registry is not None:
         given["schema.registry.url"] = registry.url
@@ -129,7 +129,7 @@ def encoded(form: ColumnFormat, columns: list[StructField]) -> bytes:
 
 
 def decoded(form: ColumnFormat, payload: bytes) -> dict[str, Any]:
-    """*payload* as a reader has it that knows the schema of *form* alone."""
+    """Return the values of *payload* for a reader with the schema of *form* only."""
     if form.name == "json":
         found: dict[str, Any] = json.loads(payload)
         return found
@@ -147,7 +147,7 @@ def decoded(form: ColumnFormat, payload: bytes) -> dict[str, Any]:
 
 
 def seen_by_old_reader(name: str, before: list[StructField], after: list[StructField]) -> str:
-    """What a reader with the schema of *before* has of a row of *after*."""
+    """Return the result of a reader with the schema of *before* for a row of *after*."""
     kinds = [arrow_type(StructType(columns), "value") for columns in (before, after)]
     old, new = (format_of(name).derived(kind, "value") for kind in kinds)
     if name == "json":
@@ -156,7 +156,7 @@ def seen_by_old_reader(name: str, before: list[StructField], after: list[StructF
         found = decoded(old, encoded(new, after))
     except Exception:
         return "wrong"
-    # Protobuf has the default of its type where there is no value.
+    # Protobuf returns the default of a type for a missing value.
     values = {
         each.name: found.get(each.name) or None if name == "protobuf" else found.get(each.name) for each in before
     }
@@ -204,7 +204,7 @@ def test_schema_of_earlier_versions_is_kept(registers: str, registry: EmbeddedRe
     form = written(registry, "avro", columns, **options)
     assert (form.schema, schema_id(form)) == (earlier, 1)
     if registers == "true":
-        # With a column more the schema has defaults, and the topic is written by both.
+        # With a further column the schema has defaults, and both versions write to the topic.
         grown = written(registry, "avro", [*columns, field("more", LongType(), nullable=True)])
         assert '{"name":"customer","type":["null","string"],"default":null}' in grown.schema
         assert schema_id(written(registry, "avro", columns)) == 1

@@ -1,4 +1,4 @@
-"""The check before a job: ten prepared mistakes, each found, each with what to do, and nothing written by the check."""
+"""The check before a job: it finds each of ten prepared mistakes, recommends an action for each, and writes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.ports import free_ports
 from tests.support.secure_cluster import PASSWORD, SECRETS, address, secure_cluster
 
 AUTHORITY = Authority()
-#: Long enough for any answer on this machine.
+#: Long enough for any response on a busy machine.
 PATIENT = {"request.timeout.ms": "10000", "max.block.ms": "10000"}
 SINK = ExactlyOnceTarget("orders-sink", "t")
 
@@ -56,7 +56,7 @@ def check(
 
 
 def problem(report: CheckReport) -> Finding:
-    """The only problem, which comes with what to do."""
+    """Return the only problem, which must recommend an action."""
     assert not report.is_ok
     (found,) = report.problems
     assert found.what_to_do
@@ -81,7 +81,7 @@ def test_nothing_is_wrong(cluster: EmbeddedCluster) -> None:
 
 @pytest.mark.behaviour("kafkalite check", "A check writes nothing: no record, topic, group or transactional id")
 def test_nothing_is_written() -> None:
-    """Not even where the brokers create topics on first use."""
+    """Not even if the brokers create topics on first use."""
     with EmbeddedCluster(auto_create_topics=True) as cluster:
         at = cluster.bootstrap_servers
         cluster.create_topic("t", 3)
@@ -178,7 +178,7 @@ def test_missing_permission_for_the_topic(cluster: EmbeddedCluster) -> None:
 
 @pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_unreachable_advertised_listener() -> None:
-    """The second of two brokers tells clients an address at which nobody answers."""
+    """A broker advertises an address on which no server listens."""
     port, nobody = free_ports(2), free_ports()
     config = parse(
         BrokerConfig,
@@ -251,7 +251,7 @@ def test_tls_to_a_port_without_it(secure: EmbeddedCluster, tmp_path: Path) -> No
 
 
 def test_unknown_name_beside_a_good_one(cluster: EmbeddedCluster) -> None:
-    """A bootstrap server that cannot be used is a warning where another one can."""
+    """An unusable bootstrap server is a warning if another one is usable."""
     report = check(f"nowhere.invalid:9092,{cluster.bootstrap_servers}", "t")
     assert report.is_ok
     (warning,) = [each for each in report.findings if each.status is Status.WARNING and each.step == "name"]
@@ -330,7 +330,7 @@ def test_command_explains_missing_arguments() -> None:
 
 
 def tls_address(cluster: EmbeddedCluster, listener: str) -> str:
-    """The name in the certificate."""
+    """Return the address with the host name of the certificate."""
     return f"localhost:{cluster.nodes[1][listener].port}"
 
 

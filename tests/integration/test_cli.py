@@ -1,6 +1,6 @@
-"""The ``kafkalite`` command as a person runs it: pipes, signals, exit codes; librdkafka is the judge.
+"""The ``kafkalite`` command as users run it: pipes, signals, exit codes; librdkafka checks the results.
 
-Only what is about signals and pipes of the system runs in processes of its own.
+Only tests of signals and pipes of the system run processes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ LIMIT_S = 60
 
 @dataclass
 class RunningBroker:
-    """A broker process that has said where it is."""
+    """A broker process that has printed its address."""
 
     process: subprocess.Popen[str]
     bootstrap_servers: str
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
-        """Exit code, what else came on stdout, and the log."""
+        """Stop it and return its exit code, the rest of its stdout, and the log."""
         self.process.send_signal(number)
         out, log = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, out, log
@@ -202,7 +202,7 @@ def test_follow_prints_records_as_they_come(running: RunningBroker) -> None:
 
 
 class SilentBroker:
-    """A broker that answers nothing."""
+    """A broker that never responds."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -276,7 +276,7 @@ def test_interrupt_ends_peek() -> None:
 def test_a_reader_that_goes_away_is_no_failure(running: RunningBroker) -> None:
     at = running.bootstrap_servers
     kafkalite("topics", "create", "long", "--partitions", "1", at=at)
-    # Far more than a pipe holds, so that the command is still writing when nobody reads any more.
+    # Far more than the buffer of a pipe, so that the command is still writing when the reader closes the pipe.
     kafkalite("produce", "long", "--raw", at=at, stdin=("x" * 1000 + "\n") * 1000)
     command = [*KAFKALITE, "consume", "long", "--bootstrap-server", at]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
@@ -313,7 +313,7 @@ def test_a_topic_that_exists_is_not_made_again(running: RunningBroker) -> None:
 @pytest.mark.parametrize("arguments", [["topics", "list"], ["consume", "t"], ["produce", "t", "--raw"]], ids=" ".join)
 def test_a_broker_that_cannot_be_reached_is_named_with_the_cause(arguments: list[str]) -> None:
     with socket.socket() as nobody:
-        # Bound, but not listening: nobody else gets the port, and who connects is refused.
+        # Bound, but not listening: no other process gets the port, and the system refuses connections.
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         result = kafkalite(*arguments, "--timeout", "1", at=address, stdin="x\n")
@@ -340,18 +340,18 @@ def test_the_time_out_bounds_produce_when_the_broker_goes_away(number: signal.Si
                 follow = ("--follow", "--from-beginning", "--max", "1")
                 assert len(kafkalite("consume", "lost", *follow, at=at).json_lines()) == 1
                 gone.process.send_signal(number)
-                # On a busy machine its threads go on for a moment, long enough to acknowledge what follows.
+                # On a busy machine its threads run for a moment more, and might acknowledge the records that follow.
                 if number == signal.SIGSTOP:
                     os.waitpid(gone.process.pid, os.WUNTRACED)
                 else:
                     gone.process.wait(LIMIT_S)
-                # Without a bound of its own this would take delivery.timeout.ms: far beyond the limit.
+                # Without the command's own bound this would take delivery.timeout.ms: far beyond the limit.
                 out, err = producer.communicate("lost\n" * 10, timeout=LIMIT_S)
             finally:
                 producer.kill()
     assert producer.returncode == 1
     assert out == "1 acknowledged, 10 failed\nlost-0: offsets 0..0\n"
-    # Both limits are as long, and either may be found first.
+    # Both limits are equal, and either may be reached first.
     assert "expiring" in err or "was not answered within 4000 ms" in err
     assert at in err or number == signal.SIGSTOP
 
@@ -390,7 +390,7 @@ def test_a_taken_port_is_named(running: RunningBroker) -> None:
 
 
 def test_bash_completes_commands(tmp_path: Path) -> None:
-    """With the script that the command prints; bash before 4.4, which macOS has, cannot."""
+    """With the script that the command prints; bash before 4.4, as on macOS, does not support it."""
     if "compopt" not in subprocess.run(["bash", "-c", "enable"], capture_output=True, text=True, check=True).stdout:
         pytest.skip("this bash is too old")
     command = tmp_path / "kafkalite"

@@ -65,7 +65,7 @@ SHOWN = {
 
 
 class Shell:
-    """The command line against a cluster and a registry of its own."""
+    """The command line with a cluster and a registry of its own."""
 
     def __init__(self, cluster: EmbeddedCluster, registry: EmbeddedRegistry, capsys: Any, patch: Any) -> None:
         self._capsys, self._patch = capsys, patch
@@ -73,7 +73,7 @@ class Shell:
         self.client = SchemaRegistryClient({"url": registry.url})
 
     def __call__(self, *arguments: str, stdin: bytes = b"", code: int = 0, told: str | None = None) -> str:
-        """What is printed; if *code* is not 0, what it complains about (*told*: ``out`` or ``err``)."""
+        """Run a command and return its output, or its errors if *code* is not 0 (*told*: ``out`` or ``err``)."""
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capsys.readouterr()
         assert run([*arguments, "--bootstrap-server", self.servers]) == code
@@ -84,7 +84,7 @@ class Shell:
         return [json.loads(line)["value"] for line in self("consume", TOPIC, *arguments).splitlines()]
 
     def differences(self, file: Path, *arguments: str, code: int = 0) -> tuple[int, int]:
-        """How many records are missing in the topic, and how many are extra, compared with *file*."""
+        """Return how many records the topic lacks, and how many it has in addition, compared with *file*."""
         found = json.loads(self("verify", TOPIC, "--against", str(file), "--json", *arguments, code=code, told="out"))
         return found["missing"], found["extra"]
 
@@ -208,7 +208,7 @@ REORDERED = json.dumps({**_ORDER, "doc": "again", "fields": _ORDER["fields"][::-
 
 
 def avro(shell: Shell, schema: str, ids: range) -> list[bytes]:
-    """The payloads of orders, with the id of *schema*."""
+    """Return the payloads of orders, with the id of *schema*."""
     serialize = AvroSerializer(shell.client, schema)
     return [serialize({**ORDER, "id": each}, CONTEXT) or b"" for each in ids]
 

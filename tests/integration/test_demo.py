@@ -1,4 +1,4 @@
-"""The demo, with fewer rows: what a newcomer runs first must never be broken, nor leave anything running."""
+"""The demo, with fewer rows: it must work, since new users run it first, and leave no process running."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.support.amounts import only_long
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
 TIMEOUT_S = 550
-#: For a busy machine; what ends by itself has another exit code.
+#: For a busy machine; a program that ends by itself has another exit code.
 STOP_TIMEOUT_S = 60
 
 
 def start_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: str) -> subprocess.Popen[str]:
-    """The demo in a process group of its own, as a terminal would start it."""
+    """Start the demo in a process group of its own, as a terminal does."""
     return subprocess.Popen(
         ["bash", str(DEMO), *arguments],
         stdin=subprocess.DEVNULL,
@@ -40,7 +40,7 @@ def start_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: 
 
 
 def run_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: str) -> tuple[int, str]:
-    """Exit code and what it printed."""
+    """Run the demo and return its exit code and output."""
     with start_demo(*arguments, stderr=stderr, **environment) as demo:
         try:
             printed, _ = demo.communicate(timeout=TIMEOUT_S)
@@ -51,7 +51,7 @@ def run_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: st
 
 
 def run_on_terminal(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, what it printed, and what a terminal got on stderr."""
+    """Run the demo and return its exit code, its stdout, and its stderr, which is a terminal."""
     master, slave = pty.openpty()
     shown = bytearray()
 
@@ -73,7 +73,7 @@ def run_on_terminal(*arguments: str) -> tuple[int, str, str]:
 
 
 def remove_run(printed: str) -> Path:
-    """Remove the folder that a run says it leaves behind."""
+    """Remove the folder that a run leaves and names in its output."""
     named = re.search(r"\S+/\.work/demo/run\.\w+", printed)
     assert named is not None, printed
     folder = Path(named[0])
@@ -83,7 +83,7 @@ def remove_run(printed: str) -> Path:
 
 
 def running_in_group(group: int) -> list[str]:
-    """Processes of the group that run; those that nobody has waited for yet do not. Empty where there is no /proc."""
+    """Return the names of the group's running processes, without zombies. Empty on systems without /proc."""
     running = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -123,7 +123,7 @@ def assert_next_commands_work(printed: str) -> None:
         program, *_ = command.split()
         assert Path(program).is_file(), command
     done = subprocess.run(commands[0].split(), capture_output=True, text=True, timeout=60, check=True)
-    # One more where Spark was killed between the commit of a batch and Spark's note of it.
+    # One more if Spark was killed after the sink's commit of a batch and before Spark's own.
     assert re.search(r"the last 1[01] of 1[01] writes", done.stdout)
 
 
@@ -197,7 +197,7 @@ def test_a_signal_ends_it_at_once_with_all_that_it_started(
             printed, _ = demo.communicate(timeout=STOP_TIMEOUT_S)
             deadline = time.monotonic() + STOP_TIMEOUT_S
             while running_in_group(demo.pid) and time.monotonic() < deadline:
-                # The driver notices by itself that Spark is gone.
+                # The driver detects the end of Spark by itself.
                 time.sleep(0.1)
             assert running_in_group(demo.pid) == []
         finally:

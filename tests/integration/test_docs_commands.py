@@ -1,4 +1,4 @@
-"""Every ``kafkalite`` command on the pages of the documentation runs as it stands there."""
+"""Every ``kafkalite`` command on the pages of the documentation runs as printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.command_line import run_command
 from tests.support.pages import blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
-#: What a page leaves to its reader, a word that stands for several, and the words that make a whole command of it.
+#: Lines of a page that are no complete commands, and the commands to run for them.
 WHOLE = {
     "kafkalite topics list|create|describe|alter|delete …": [
         "kafkalite topics list",
@@ -45,7 +45,7 @@ WHOLE = {
         f"kafkalite txn {verb} --prefix orders-sink/" for verb in ("list", "describe", "abort", "commit")
     ],
 }
-#: Servers, which other tests start, and what only a cluster with TLS or two nodes can do: the test that does it.
+#: By command: the test that runs it, for servers and for commands that need a cluster with TLS or two nodes.
 ELSEWHERE = {
     "kafkalite broker ": "test_cli.py, test_ui.py, test_conf_files.py",
     "kafkalite ui ": "test_ui.py",
@@ -54,7 +54,7 @@ ELSEWHERE = {
     "kafkalite verify lines": "tests/spark/test_tutorial.py",
     "kafkalite topics create lines": "tests/spark/test_tutorial.py",
 }
-#: Commands that have nothing to act on here, with what they say of it.
+#: Commands that fail here because their target does not exist, with their error.
 REFUSED = {
     "--abort-at 4711": "4711",
     "--commit-at 4711": "4711",
@@ -70,7 +70,7 @@ PROTO = 'syntax = "proto3"; message Order { int64 id = 1; string name = 2; }'
 
 
 def commands(page: Path) -> list[str]:
-    """The lines of the page's shell blocks that run ``kafkalite``, without comments, and variables filled in."""
+    """Return the lines of the page's shell blocks that run ``kafkalite``, without comments, with variables replaced."""
     found: list[str] = []
     for code in blocks(page, "sh"):
         variables: dict[str, str] = {}
@@ -97,7 +97,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def environment(cluster: EmbeddedCluster, tmp_path: Path) -> dict[str, str]:
-    """The files that the pages name, and topics with their rows."""
+    """Create the files that the pages name, and topics with their rows."""
     rows = [json.dumps({"id": number, "name": "x"}) for number in range(5)]
     for topic in ("orders", "orders.rejected", "copy-of-orders"):
         cluster.create_topic(topic, partitions=1)
@@ -142,7 +142,7 @@ def test_commands_of_a_page_run(
 def ran(
     line: str, cluster: EmbeddedCluster, registry: str, environment: dict[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """*line* with the addresses of this test; what it is verified against is what the topic has."""
+    """Run *line* with the addresses of this test; ``verify`` compares the topic with a file of its own rows."""
     text = re.sub(r"https?://(localhost|registry):8081", registry, line)
     text = re.sub(r"--bootstrap-server \S+", f"--bootstrap-server {cluster.bootstrap_servers}", text)
     text = text.replace("/data/", f"{folder}/")
@@ -164,7 +164,7 @@ def ran(
     if not re.search("[|;<>$()]", text):
         return in_this_process(text, cluster, folder)
     script = f'kafkalite() {{ "$PYTHON" -m kafka_sink.cli "$@"; }}\nset -e -o pipefail\n{text}\n'
-    # Changes of ACLs ask whether they are meant.
+    # Changes of ACLs ask for confirmation.
     return subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
@@ -178,7 +178,7 @@ def ran(
 
 
 def in_this_process(line: str, cluster: EmbeddedCluster, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A *line* that needs no shell."""
+    """Run a *line* that needs no shell in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         at = {"KAFKALITE_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}

@@ -1,5 +1,5 @@
-"""Servers that are no brokers, or mean it badly: the producer and the log reader end in a clear error, in time, within
-their memory.
+"""Servers that are no brokers, or hostile ones: the producer and the log reader raise a clear error, in time, with
+bounded memory.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.conftest import Figure
 
 #: Long enough for an answer on a busy machine.
 LIMIT_MS, REQUEST_MS = 5_000, 2_000
-#: That a busy machine may stand still for.
+#: How long a busy machine may stall.
 STALL_S = 15.0
 
 Behaviour = Callable[[socket.socket], None]
 
 
 def says(data: bytes) -> Behaviour:
-    """Waits for a request and answers with *data*, then keeps quiet."""
+    """Return a server that waits for a request, responds with *data*, and then is silent."""
 
     def behave(connection: socket.socket) -> None:
         connection.recv(4096)
@@ -103,7 +103,7 @@ def server(behave: Behaviour) -> Iterator[str]:
 
 
 def cause_of(name: str, attempt: Callable[[str], None]) -> tuple[str, float]:
-    """What *attempt* to use the server of this name raises, and after how many seconds."""
+    """Return the error that *attempt* raises with the server of this name, and the time until then in seconds."""
     with server(SERVERS[name][0]) as address:
         began = time.monotonic()
         try:
@@ -114,7 +114,7 @@ def cause_of(name: str, attempt: Callable[[str], None]) -> tuple[str, float]:
 
 
 def check_all_servers(attempt: Callable[[str], None], figure: Figure) -> None:
-    """Beside one another, because each attempt takes as long as it may."""
+    """Run *attempt* for all servers in parallel, because each one takes its full time-out."""
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with ThreadPoolExecutor(len(SERVERS)) as pool:
         ended = dict(zip(SERVERS, pool.map(cause_of, SERVERS, [attempt] * len(SERVERS)), strict=True))

@@ -1,4 +1,4 @@
-"""What is built from the checkout, installed elsewhere and tried from there as by a user."""
+"""The distributions built from the checkout, installed in another environment and used there as by a user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.amounts import only_long
 from tests.support.installed import ROOT, Built, Environment, build, needed
 from tests.support.pages import blocks
 
-#: A project of somebody else, whose tests use the pytest plugin, Spark, the embedded broker and the command line.
+#: A user's project, whose tests use the pytest plugin, Spark, the embedded broker and the command line.
 CONFTEST = """
 import pytest
 from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def test_the_command_knows_its_version():
     printed = subprocess.run(["kafkalite", "--version"], check=True, capture_output=True, text=True, timeout=60).stdout
     assert importlib.metadata.version("kafkalite") in printed
 """
-#: Uses the public names where nothing is installed but what the package requires, and pytest with confluent-kafka.
+#: Uses the public names in an environment with only the package's requirements, pytest and confluent-kafka.
 BARE = """
 import enum
 import importlib
@@ -165,7 +165,7 @@ def test_wheel_and_sdist_hold_the_sources_and_nothing_else(built: Built) -> None
 
 
 def try_installed(environment: Environment, folder: Path) -> None:
-    """Run the project of somebody else in *folder*."""
+    """Run a user's project in *folder*."""
     folder.mkdir()
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_theirs.py").write_text(THEIR_TEST)

@@ -1,5 +1,5 @@
-"""What hosted Kafkas tell their users to paste, with other names: the sink, the producer and the commands take it, and
-log in with it."""
+"""The properties that providers of hosted Kafka tell their users to paste, with other names: the sink, the producer and
+the commands accept them, and log in with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HANDLER = "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLogi
 
 
 class Pasted(NamedTuple):
-    """A properties file, whose ``{names}`` stand for files and the address of the token endpoint; and the listener."""
+    """A properties file, with ``{names}`` for files and the address of the token endpoint; and the listener."""
 
     text: str
     listener: str = "SASL_SSL"
@@ -199,15 +199,15 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def names(tmp_path: Path, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """The files and the token endpoint that the properties name. Every host is this machine, with a certificate that
-    the system trusts."""
+    """The files and the token endpoint that the properties name. Every host name resolves to this machine, which has a
+    certificate that the system trusts."""
     own = AUTHORITY.issue("client", common_name="client")
     encryption = BestAvailableEncryption(STORES.encode())
     trusted = pkcs12.PKCS12Certificate(load_pem_x509_certificate(AUTHORITY.pem.encode()), b"ca")
     contents = {
         "ca": AUTHORITY.pem.encode(),
         "broker": IDENTITY.pem().encode(),
-        # As of a Java of today, without a password.
+        # Without a password, as in current versions of Java.
         "cacerts": pkcs12.serialize_java_truststore([trusted], NoEncryption()),
         "trust": pkcs12.serialize_java_truststore([trusted], encryption),
         "keys": pkcs12.serialize_key_and_certificates(b"client", own.key, own.chain[0], None, encryption),
@@ -235,7 +235,7 @@ def written(text: str, port: str, folder: Path) -> Path:
 
 
 def of_sink(properties: Mapping[str, str]) -> dict[str, str]:
-    """As they are given to the sink: options of a registry have no prefix, and need a format."""
+    """Return *properties* as options of the sink: those of a registry have no prefix, and need a format."""
     registry = {name: value for name, value in properties.items() if name.startswith(("schema.registry.", "basic."))}
     kafka = {f"kafka.{name}": value for name, value in properties.items() if name not in registry}
     return {**kafka, **registry, **({"value.format": "avro"} if registry else {}), "topic": "t"}

@@ -1,4 +1,4 @@
-"""Programs that end with records under way: what they were told of each record is what the topic holds, and none hangs.
+"""Programs that end with undelivered records: the reported outcome of each record is that in the topic; none hangs.
 
 KAFKALITE_INTERRUPTS sets how many programs are interrupted.
 """
@@ -53,7 +53,7 @@ class Program:
         assert self.process.stdout.readline() == "records flow\n"
 
     def end(self) -> tuple[int, str, dict[str, set[int]]]:
-        """Its exit code, what it said, and the records of each outcome that it was told."""
+        """Return its exit code, its output, and the records of each reported outcome."""
         try:
             _, said = self.process.communicate(timeout=EXIT_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -67,7 +67,7 @@ class Program:
 
 
 def check(cluster: EmbeddedCluster, outcomes: dict[str, set[int]], topic: str = "t") -> collections.Counter[int]:
-    """What was told is what is so."""
+    """Check that the reported outcomes are those in the topic, and return how often it has each record."""
     found = read_topic(cluster.bootstrap_servers, topic)
     stored = collections.Counter(int(message.value or b"-1") for message in found)
     assert outcomes["sent"] <= stored.keys()
@@ -77,7 +77,7 @@ def check(cluster: EmbeddedCluster, outcomes: dict[str, set[int]], topic: str = 
 
 
 def counted(said: str) -> dict[str, int]:
-    """The numbers in the warning."""
+    """Return the numbers in the warning."""
     return {what: int(count) for what, count in COUNTED.findall(said)}
 
 

@@ -1,4 +1,4 @@
-"""Our producer against librdkafka's mock brokers, which answer with the errors that we order."""
+"""Our producer against librdkafka's mock brokers, which respond with the errors that a test orders."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_final_refusal_is_raised_at_once(cluster: MockCluster, code: ErrorCode
         assert producer.metrics()["record-retry-total"] == 0
         figure(code.name, f"{took * 1000:.0f} ms")
         assert took < 10
-        # Whatever number it goes under, the next record is stored.
+        # With either sequence number, the next record is stored.
         assert producer.send(ProducerRecord("t", b"next", partition=0)).result(60).offset == 1
 
 
@@ -129,7 +129,7 @@ def test_brokers_that_go_down_and_leaders_that_move_lose_nothing(cluster: MockCl
                 for partition in range(4):
                     cluster.set_leader("t", partition, leader)
             elif turn % 10 == 6:
-                # It goes on leading: nobody else takes the records until it is back.
+                # It remains the leader, so no broker accepts the records until it is up again.
                 cluster.set_down(leader)
             elif turn % 10 == 8:
                 figures = producer.metrics()

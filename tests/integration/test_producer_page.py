@@ -34,7 +34,7 @@ def test_programs_of_the_page_run_as_they_stand_there(capsys: pytest.CaptureFixt
             exec(block(PAGE, having).replace("broker:9092", cluster.bootstrap_servers), {})
         config = {"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": "read_committed"}
         with LogReader(config) as reader:
-            # EndTxn is answered before the markers are written.
+            # The response to EndTxn comes before the markers are written.
             records = reader.read("orders", stop_at_end=False, max_records=2)
             assert [(record.key, record.value) for record in records] == [
                 (b"customer-7", b'{"total":12}'),
@@ -46,13 +46,13 @@ def test_programs_of_the_page_run_as_they_stand_there(capsys: pytest.CaptureFixt
 
 
 def calls() -> dict[str, list[str]]:
-    """The rows of the table: the calls of kafka-python, of confluent-kafka, and ours; empty where there is none."""
+    """Return the rows of the table: the calls of kafka-python, of confluent-kafka, and ours; empty if there is none."""
     _, _, *rows = printed(OTHERS, "calls").strip().splitlines()
     cells = ([cell.strip() for cell in row.strip("|").split(" | ")] for row in rows)
     return {name: [cell.strip("`") if cell.startswith("`") else "" for cell in each] for name, *each in cells}
 
 
-#: What the calls of each client find beside it.
+#: The global names for the calls of each client.
 CLIENTS: dict[str, dict[str, Any]] = {
     "kafka-python": {"KafkaProducer": kafka.KafkaProducer},
     "confluent-kafka": {
@@ -88,12 +88,12 @@ def test_calls_beside_those_of_other_clients_do_the_same() -> None:
     ours = written["kafkalite"]
     assert len(ours) == 11
     assert written["confluent-kafka"] == ours
-    # It has no call for a serializer of Confluent's.
+    # kafka-python has no call for a serializer of Confluent.
     assert written["kafka-python"] == [*ours[:9], *ours[10:]]
 
 
 def seen(record: Any) -> tuple[Any, ...]:
-    """A record without the time at which it was written, unless its call names one."""
+    """Return a record without its timestamp, unless its call sets one."""
     timestamp = record.timestamp if record.timestamp == 1_700_000_000_000 else None
     return record.key, record.value, tuple(record.headers), timestamp
 

@@ -1,7 +1,7 @@
-"""A topic that is deleted and made again, over and over, while our producer sends to it and to another one.
+"""A topic that is deleted and recreated repeatedly, while our producer sends to it and to another one.
 
-KAFKALITE_RECREATIONS sets how often. What each topic of that name held is kept and read from the files themselves:
-nothing else could tell afterwards which of them a record went to.
+KAFKALITE_RECREATIONS sets how often. The log files of each topic of that name are kept and read afterwards: only they
+show which of these topics a record was written to.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tests.conftest import Figure
 from tests.support import amounts
 
 RECREATIONS = amounts.RECREATIONS
-#: Every so often the topic stays away for longer than records may wait.
+#: After this many recreations, the topic is missing for longer than records may wait.
 LONG_ABSENCE_EVERY = 5
 DELIVERY_TIMEOUT_MS = 1_500
 PARTITIONS = 3
 
 
 class KeepingFileSystem(OsFileSystem):
-    """Moves what is deleted to a folder of its own: ``directory of the log → number of its incarnation``."""
+    """Moves deleted logs to a folder of their own: ``directory of the log → number of its incarnation``."""
 
     def __init__(self, kept: Path) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class KeepingFileSystem(OsFileSystem):
 
 
 def stored(*folders: Path) -> dict[bytes, list[tuple[str, int]]]:
-    """Value → (directory of a log, offset) of everywhere it is."""
+    """Return each (directory of a log, offset) of each value."""
     found: dict[bytes, list[tuple[str, int]]] = collections.defaultdict(list)
     for folder in folders:
         for directory in folder.iterdir():
@@ -63,7 +63,7 @@ def stored(*folders: Path) -> dict[bytes, list[tuple[str, int]]]:
 
 
 class Traffic:
-    """Sends to both topics until told to stop, and notes each outcome."""
+    """Sends to both topics until it is stopped, and records each outcome."""
 
     def __init__(self, producer: KafkaProducer) -> None:
         self._producer = producer
@@ -148,12 +148,12 @@ def test_recreated_topic_has_exactly_what_was_acknowledged(tmp_path: Path, figur
     recoveries = sorted(traffic.recovered_after)
     figure("back after", f"{recoveries[len(recoveries) // 2]:.2f} s, {recoveries[-1]:.2f} s at most")
     assert len(recoveries) == RECREATIONS
-    # Each topic of that name had logs of its own, and something in them.
+    # Each topic of that name had logs of its own, with records.
     incarnations = {path.name.split(".")[0] for path in (tmp_path / "kept").iterdir() if any(path.glob("*.log"))}
     assert len(incarnations) == RECREATIONS
     assert (missing, twice, wrong_place) == (0, 0, 0)
     assert len(traffic.acknowledged) + len(traffic.errors) == 2 * traffic.sent
-    # Records end in an error only where the topic stayed away for longer than they may wait.
+    # Records fail only if the topic was missing for longer than they may wait.
     assert {type(error) for _, error in traffic.errors} <= {KafkaTimeoutError, UnknownTopicOrPartitionError}
     assert bool(traffic.errors) == (RECREATIONS >= LONG_ABSENCE_EVERY)
     assert all(value.startswith(b"came-again") for value, _ in traffic.errors)

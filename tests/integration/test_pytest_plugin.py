@@ -1,4 +1,4 @@
-"""The pytest plugin in projects of somebody else: pytest runs of their own, in their folders, without our conftest."""
+"""The pytest plugin in users' projects: separate pytest runs, in folders of their own, without our conftest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = (ROOT / "docs" / "testing.md").read_text()
 
 @dataclasses.dataclass(frozen=True)
 class Project:
-    """Of somebody else: the texts of its tests, the lines of its pytest.ini, and pytest's arguments."""
+    """A user's project: the texts of its tests, the lines of its pytest.ini, and pytest's arguments."""
 
     tests: tuple[str, ...]
     ini: str = ""
@@ -174,7 +174,7 @@ def test_fixed_names_are_nobody_elses(request, kafkalite_topics):
 def test_faults(kafkalite_faults): ...
 """
 SHARING = ("-n2", "--dist=each")
-#: Lines of the ini option, and what is said of them.
+#: Invalid lines of the ini option, and the error for each.
 WRONG = {
     "num.partition = 3": "did you mean num.partitions?",
     "nodes = three": "nodes must be a whole number, got 'three'",
@@ -184,19 +184,19 @@ WRONG = {
 }
 
 
-#: The settings of each ini file on the page, and a name that only its tests have; the first is that of all others.
+#: The settings of the page's ini files: the second one is for tests with users, the first one for all others.
 FIRST, OF_USERS = re.findall(r"```ini\n# pytest.ini\n\[pytest\]\n(.*?)```", PAGE, re.DOTALL)
 
 
 def on_the_page(having: str = "") -> tuple[str, ...]:
-    """The tests that need *having*, Spark or further users; without it, those that need none of these."""
+    """Return the tests that contain *having*, for Spark or further users; without it, those that need neither."""
     tests = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "def test_" in block]
     if having:
         return tuple(block for block in tests if having in block)
     return tuple(block for block in tests if "pyspark" not in block and "alter_user" not in block)
 
 
-#: The first of them finds a process that has loaded nothing.
+#: The first one runs in a process that has loaded no modules.
 PROJECTS = {
     "nothing": Project((NOTHING,)),
     "foreign": Project((FOREIGN,), "kafkalite =\n    nodes = 2\n    auto.create.topics.enable = false"),
@@ -214,7 +214,7 @@ PROJECTS = {
     **({"page with Spark": Project(on_the_page("pyspark"))} if LONG else {}),
 }
 
-#: Runs one project after the other; what others load into every pytest is not ours, and takes a second of each.
+#: Runs one project after the other, without third-party plugins, which take a second per run.
 RUN = """
 import json, os, sys
 import pytest
@@ -228,13 +228,13 @@ for folder, arguments in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In which the projects have folders of their names."""
+    """The parent folder of all projects."""
     return tmp_path_factory.mktemp("projects")
 
 
 @pytest.fixture(scope="module")
 def ran(folder: Path) -> dict[str, Ran]:
-    """What came of each project, where kafkalite is installed with the entry points of our setup.cfg."""
+    """The results of each project, with kafkalite installed with the entry points of our setup.cfg."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     installed = folder / "site" / "kafkalite_here-0.dist-info"
@@ -247,7 +247,7 @@ def ran(folder: Path) -> dict[str, Ran]:
         (folder / name).mkdir()
         (folder / name / "pytest.ini").write_text(f"[pytest]\n{project.ini}")
         for part, text in enumerate(project.tests):
-            # Their modules share one process, and so have names of their own.
+            # The modules of all projects share one process, and so need unique names.
             (folder / name / f"test_{number}_{part}.py").write_text(text)
         runs.append((str(folder / name), project.arguments))
     done = subprocess.run(
@@ -328,7 +328,7 @@ print(json.dumps({**found, "heavy": [name for name in ("numpy", "pyarrow", "clic
 
 @pytest.mark.behaviour("EmbeddedCluster", "A node starts fast in a fresh process")
 def test_a_node_starts_fast_in_a_fresh_process(figure: Figure) -> None:
-    # As it is where packages are installed: from the second run on there is bytecode.
+    # As with installed packages: from the second run on there is bytecode.
     command = [sys.executable, "-c", START]
     runs = [json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout) for _ in range(2)]
     for name in ("with imports", "without", "of a processor"):

@@ -1,5 +1,5 @@
-"""Schemas that refer to others: given as files, registered with references, and read back by confluent-kafka's clients;
-and those of others, written and read here. No Spark: the driver's half of a write, and its encoder.
+"""Schemas with references: passed as files, registered with references, and read back by confluent-kafka's clients; and
+those that confluent-kafka registers. Without Spark: only the driver's part of a write, and the encoder.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def written(folder: Path, files: dict[str, str]) -> Path:
 
 
 def payload_of(form: str, registry: EmbeddedRegistry, **options: str) -> bytes:
-    """ROW as the sink writes it."""
+    """Return ROW as the sink writes it."""
     given = {"kafka.bootstrap.servers": "b:9092", "topic": "orders", "value.format": form, **options}
     (made,) = formats_of(COLUMN, parse_options({**given, "schema.registry.url": registry.url}))
     assert made.source is None  # No task needs it.
@@ -103,7 +103,7 @@ def references(registry: EmbeddedRegistry, subject: str) -> dict[Any, Any]:
 
 @pytest.fixture
 def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The class of the message, as protoc makes it, for Confluent's serializer and deserializer."""
+    """The class that protoc generates for the message, for Confluent's serializer and deserializer."""
     folder = written(tmp_path / "classes", PROTO)
     assert protoc.main(["", f"-I{folder}", WELL_KNOWN, f"--python_out={folder}", *PROTO]) == 0
     monkeypatch.syspath_prepend(str(folder))
@@ -159,7 +159,7 @@ def test_avro_with_references_is_read_back(registry: EmbeddedRegistry, tmp_path:
     }
     whole = theirs(registry).get_latest_version("orders-value").schema
     assert json.loads(str(whole.schema_str))["fields"][1]["type"] == "people.Buyer"
-    # What others ask of the registry about it.
+    # Requests of other clients about references.
     by_name = {each: theirs(registry).get_referenced_by(each, 1) for each in ("common.Address", "people.Buyer")}
     assert {name: len(ids) for name, ids in by_name.items()} == {"common.Address": 2, "people.Buyer": 1}
     with pytest.raises(Exception, match="One or more references exist"):
@@ -192,7 +192,7 @@ def test_references_of_others_are_resolved(registry: EmbeddedRegistry) -> None:
     assert references(registry, "orders-value") == {"people.Buyer": ("buyer", 1), "common.Address": ("address", 1)}
     latest = {"use.latest.version": "true"}
     assert payload_of("avro", registry, **latest) == payload
-    # The command line reads it, and writes by it.
+    # The command line reads the record, and writes records with its schema.
     (text,) = (shown("avro", "value", ours)(payload),)
     assert json.loads(text)["buyer"] == ROW["buyer"]
     column = TypedColumn("orders", "value", "avro")

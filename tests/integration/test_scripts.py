@@ -1,5 +1,5 @@
-"""What the scripts do to the machine: nothing as root that nobody permitted, no jar that nobody knows, and which Python
-they take."""
+"""The effects of the scripts on the machine: no unauthorised command as root, no jar without a known checksum; and the
+Python that they choose."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHECK = '. "$0/scripts/lib.sh"; PYTHON_BIN=$2; ROOT=$3; check_jars "$1"; echo in
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A machine on which nobody is root, and sudo needs no password."""
+    """Programs of a machine with a user who is not root, and sudo without a password."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, text in {"id": "echo 1000", "apt-get": ":", "sudo": f'echo "$@" >>"{tmp_path}/sudo.log"'}.items():
@@ -41,10 +41,10 @@ def programs(tmp_path: Path) -> Path:
 
 
 def install(tmp_path: Path, programs: Path, terminal: str = "", **environment: str) -> str:
-    """Install a package; what was done with sudo."""
+    """Install a package, and return the commands that were run with sudo."""
     command = ["bash", "-c", INSTALL, str(ROOT), str(tmp_path / "work")]
     if terminal:
-        # The first terminal that a session's leader opens is the session's own.
+        # The first terminal that a session leader opens becomes its controlling terminal.
         command = ["sh", "-c", 'exec "$@" < "$0"', terminal, *command]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KAFKALITE_")}
     environ["PATH"] = f"{programs}{os.pathsep}{environ['PATH']}"
@@ -71,7 +71,7 @@ def test_sudo_is_used_only_if_it_is_permitted(tmp_path: Path, programs: Path) ->
 
 
 def interpreter(folder: Path, name: str, version: str, *, with_venv: bool = True) -> Path:
-    """A program that answers the questions of the scripts as a Python of this version does."""
+    """Create a program that responds to the calls of the scripts like a Python of this version."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
     cases = [
@@ -168,7 +168,7 @@ def test_a_jar_with_another_checksum_is_not_installed(tmp_path: Path) -> None:
 
 
 def test_jars_are_checked_each_time_and_whatever_the_folder_has(tmp_path: Path) -> None:
-    """What was changed since it was downloaded is refused, also beside a module that calls itself hashlib."""
+    """A jar that was changed after its download is rejected, also with a module named hashlib in the folder."""
     jars, scripts, ivy = tmp_path / "jars", tmp_path / "scripts", tmp_path / "ivy.xml"
     jars.mkdir()
     scripts.mkdir()
@@ -218,10 +218,10 @@ def test_the_list_of_checksums_has_what_the_scripts_install() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A clone of the repository with a section for a release."""
+    """A clone of the repository with a section of the changelog for a release."""
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(clone)], check=True)
-    # What is being changed belongs to it.
+    # The clone includes uncommitted changes of these files.
     changed = (
         "CHANGELOG.md",
         "CITATION.cff",
@@ -238,7 +238,7 @@ def checkout(tmp_path: Path) -> Path:
     changelog = clone / "CHANGELOG.md"
     others = re.sub(rf"^## \[(Unreleased|{VERSION})\].*\n", "", changelog.read_text(), flags=re.MULTILINE)
     changelog.write_text(f"## [{VERSION}] - {DATE}\n\n{others}")
-    # A failure whose cause nobody has found yet stays in a later record.
+    # The repository's records may have failures without a known cause, which would prevent a release.
     (clone / RECORDS).write_text("")
     commit(clone)
     prove(clone)
@@ -262,7 +262,7 @@ def commit(clone: Path) -> None:
 
 
 def release(clone: Path, *arguments: str) -> tuple[int, list[str]]:
-    """Exit code, and the checks that failed."""
+    """Run release.sh, and return its exit code and the failed checks."""
     command = ["bash", str(clone / "scripts" / "release.sh"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, [

@@ -1,4 +1,4 @@
-"""TLS and SASL between our producer and our broker over real sockets: what is let in, what is not, and what is said."""
+"""TLS and SASL between our producer and our broker over real sockets: accepted and rejected clients, and their errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every name ending in .test is this machine; nobody may ask which name an address has."""
+    """Resolves every name ending in .test to this machine; fails for reverse look-ups of addresses."""
     look_up = socket.getaddrinfo
 
     def look_up_here(host: str, *arguments: Any, **options: Any) -> Any:
@@ -134,7 +134,7 @@ def test_empty_option_skips_name_check_but_never_trust_check() -> None:
         with pytest.raises(SslAuthenticationError, match="not trusted"):
             produce(client_properties(cluster, "SSL", ssl_truststore_certificates=Authority("other").pem, **unchecked))
         with pytest.raises(SslAuthenticationError, match=r"certificate of broker\.cluster\.test was refused"):
-            # The system's authorities have never heard of ours.
+            # The certificate authorities of the system do not include ours.
             produce(client_properties(cluster, "SSL", **unchecked))
         with pytest.raises(ConfigError, match="https, or an empty value"):
             produce(client_properties(cluster, "SSL", ssl_endpoint_identification_algorithm="none"))
@@ -338,7 +338,7 @@ def test_unauthenticated_clients_are_closed_and_told_little(cluster: EmbeddedClu
                     answered += more
             except ConnectionResetError:
                 pass
-            # At most the mechanisms, which are no secret.
+            # At most the list of mechanisms, which is no secret.
             assert len(answered) < 100
 
 
@@ -369,7 +369,7 @@ def test_reauthentication_while_producing_loses_nothing(
         lost = len([text for text in messages if "expired" in text])
         values = [int(message.value or b"") for message in read_topic(cluster.bootstrap_servers, "t")]
         figure(f"records while authenticating {again} times again over {listener}", count)
-        # A busy machine may stand still for as long as one session lasts.
+        # A busy machine may stall for as long as one session lasts.
         assert (again >= 2, lost <= 1, values == list(range(count))) == (True, True, True)
 
 

@@ -1,4 +1,4 @@
-"""Wrong TLS and SASL settings while many records are being sent: each ends in its cause, and in time."""
+"""Wrong TLS and SASL settings while many records are being sent: each record fails with the cause, and in time."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ AUTHORITY = Authority()
 BROKER = AUTHORITY.issue("127.0.0.1", "localhost")
 TRUSTED = {"ssl_truststore_certificates": AUTHORITY.pem}
 ALICE = {"sasl_username": "alice", "sasl_password": PASSWORD}
-#: What the errors of our own state machines say.
+#: Words of errors of our own state machines.
 OUR_OWN_STATE = ("RuntimeError", "not ready", "could not be sent", "uncaught error", "AssertionError", "invalid state")
-#: Beyond what a call may take: the machine may be busy.
+#: Beyond the time-out of a call: the machine may be busy.
 SLACK_S = 20.0
 
 
 class Load:
-    """Threads that send records and rows until they are told to stop, and what became of all of them."""
+    """Threads that send records and rows until they are stopped, and the outcomes of all records."""
 
     def __init__(self, producer: KafkaProducer) -> None:
         self._producer = producer
@@ -105,7 +105,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 
 
 def check_causes(load: Load, cause: str) -> None:
-    """Every error names *cause* and none is of our own state."""
+    """Check that every error names *cause* and none is one of our own state machines."""
     for error in load.errors:
         text = f"{type(error).__name__} {error}"
         assert isinstance(error, KafkaError), text
@@ -213,6 +213,6 @@ def test_a_password_withdrawn_under_load_says_so(
 
 
 def short_lived(cluster: EmbeddedCluster, listener: str, **properties: Any) -> dict[str, Any]:
-    """Of a producer whose records do not get long."""
+    """Return the properties of a producer with short time-outs."""
     times = {"max_block_ms": 5000, "delivery_timeout_ms": 5000, "request_timeout_ms": 4000, "linger_ms": 5}
     return client_properties(cluster, listener, **{**times, "metadata_max_age_ms": 500, **properties})

@@ -1,4 +1,4 @@
-"""Megabytes over TLS: slots, small memory, sessions that end, and a reader that is slow."""
+"""Megabytes over TLS: slots, small memory, expiring sessions, and a slow reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITIONS = 3
 RECORDS = 5_000
 VALUE_BYTES = 1000
 MEMORY_BYTES = 4_000_000
-#: Less than a request has, so that TLS holds what the socket does not take.
+#: Less than the size of a request, so that TLS buffers the bytes that the socket does not accept.
 SEND_BUFFER_BYTES = 16_384
 
 
@@ -79,7 +79,7 @@ def test_a_load_over_tls_arrives_whole_and_in_order(
             send_one_by_one(producer, range(sent, sent + RECORDS))
             send_by_columns(producer, range(sent + RECORDS, sent + 2 * RECORDS))
             sent += 2 * RECORDS
-        # A busy machine may stand still for as long as one session lasts.
+        # A busy machine may stall for as long as one session lasts.
         assert producer.metrics()["connection-close-total"] <= (protocol == "SASL_SSL")
     messages = read_topic(cluster.bootstrap_servers, "load")
     numbers: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
@@ -105,7 +105,8 @@ def test_large_responses_reach_a_reader_that_is_slow(
             "ssl.ca.pem": AUTHORITY.pem,
             "group.id": "slow",
             "enable.auto.commit": False,
-            # Responses of megabytes through a window of a few kilobytes: TLS holds what the socket does not take.
+            # Responses of megabytes through a window of a few kilobytes: TLS buffers bytes that the socket does not
+            # accept.
             "socket.receive.buffer.bytes": 4096,
             "fetch.message.max.bytes": 4 * 1024 * 1024,
             "queued.max.messages.kbytes": 1024,

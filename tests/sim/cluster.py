@@ -1,5 +1,4 @@
-"""Brokers in memory: the real handlers, logs and cluster state, called directly, with faults between them and the
-network.
+"""Brokers in memory: the real handlers, logs and cluster state, with faults between them and the network.
 
 The network passes frames in and takes responses out. All nodes share one set of logs, as those of the embedded cluster;
 a node that is down leads no partition and gets no request. A crash discards every object and recovers from the disk.
