@@ -1,4 +1,4 @@
-"""TLS and SASL between our producer and our broker over real sockets: accepted and rejected clients, and their errors."""
+"""TLS and SASL between our producer and our broker over real sockets: accepted and rejected clients, and the errors."""
 
 from __future__ import annotations
 

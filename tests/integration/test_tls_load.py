@@ -105,8 +105,7 @@ def test_large_responses_reach_a_reader_that_is_slow(
             "ssl.ca.pem": AUTHORITY.pem,
             "group.id": "slow",
             "enable.auto.commit": False,
-            # Responses of megabytes through a window of a few kilobytes: TLS buffers bytes that the socket does not
-            # accept.
+            # Responses of megabytes through a window of a few kilobytes: TLS buffers bytes that do not fit.
             "socket.receive.buffer.bytes": 4096,
             "fetch.message.max.bytes": 4 * 1024 * 1024,
             "queued.max.messages.kbytes": 1024,

@@ -1,4 +1,4 @@
-"""ACLs, and what a user asks who has them: data for the comparison with a real Kafka."""
+"""ACLs, and requests of a user with them: data for the comparison with a real Kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _O: Final = AclOperation
 
 
 def acl(operation: AclOperation, resource_type: ResourceType, name: str = "kafka-cluster", **changes: Any) -> Json:
-    """The fields of CreateAcls; a name that ends with an asterisk, and has more, is a prefix."""
+    """Return the fields of CreateAcls; a name of more than one character that ends with an asterisk is a prefix."""
     is_prefix = name.endswith("*") and name != "*"
     return {
         "resource_type": int(resource_type),
@@ -40,7 +40,7 @@ def denied(operation: AclOperation, resource_type: ResourceType, name: str = "ka
     return acl(operation, resource_type, name, permission_type=int(AclPermissionType.DENY), **changes)
 
 
-#: Name → the ACLs of the user, beside those of the others before it.
+#: Name → the ACLs of the user, in addition to those of the preceding names.
 ROLES: Final[dict[str, list[Json]]] = {
     "nothing": [],
     "reader": [acl(_O.READ, _TOPIC, "diff-a"), acl(_O.DESCRIBE, _GROUP, "*"), acl(_O.DESCRIBE_CONFIGS, _TOPIC, "*")],
@@ -101,7 +101,7 @@ def _delete(label: str, *filters: Json) -> Ask:
 
 
 _ONE: Final = acl(_O.READ, _TOPIC, "acl-{v}")
-#: Of those who may change ACLs.
+#: Requests of users who may change ACLs.
 ACLS: Final = (
     _create("one", _ONE),
     _create("it again", _ONE),
@@ -154,7 +154,7 @@ ACLS: Final = (
     _delete("the rest", {"resource_name_filter": "acl-{v}"}, {"resource_name_filter": "User:acl-{v}"}),
     _describe("what is left", resource_name_filter="acl-{v}"),
 )
-#: Of users who may not.
+#: Requests of users who may not change ACLs.
 BY_OTHERS: Final = (
     _create("by a user", acl(_O.READ, _TOPIC, "acl-x")),
     _describe("by a user"),
@@ -163,7 +163,7 @@ BY_OTHERS: Final = (
 
 
 def _transactional(records: bytes) -> bytes:
-    """The batch as the first one of a transaction, of a producer whom nobody knows."""
+    """Return the batch as the first one of a transaction, with an unknown producer id."""
     marked = bytearray(records)
     marked[22] |= 0x10
     marked[43:57] = struct.pack(">qhi", 123_456, 0, 0)
@@ -179,7 +179,7 @@ def _produce(label: str, *topics: Json, **changes: Any) -> Ask:
 
 _FETCH: Final[Json] = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 50_000_000, "session_epoch": -1}
 _PART: Final[Json] = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50_000_000}
-#: What the scenarios without ACLs do not ask.
+#: Requests that only the scenarios with ACLs have.
 WITH_ACLS: Final = (
     _produce("to several topics", A, B, UNKNOWN),
     _produce("in a transaction", A, B, transactional_id="diff-t"),

@@ -1,4 +1,4 @@
-"""How much a test tries: little in the normal run, more in ``scripts/test.sh --long``, or what its variable says.
+"""The amounts of tests: small in the normal run, larger in ``scripts/test.sh --long``, or set by a variable.
 
 ``scripts/test.sh --amounts`` prints the table.
 """
@@ -13,9 +13,9 @@ import pytest
 
 _Amount = TypeVar("_Amount", int, float, str)
 
-#: The run has time for what takes long for what it proves.
+#: Whether the run includes tests that take long.
 LONG = os.environ.get("KAFKALITE_LONG", "") not in ("", "0")
-#: For tests that have no smaller form that would be worth its time.
+#: For tests without a useful smaller form.
 only_long = pytest.mark.skipif(not LONG, reason="only with --long")
 
 #: Variable, normal run, long run and meaning of each amount.
@@ -23,7 +23,8 @@ _TABLE: Final[list[tuple[str, str, str, str]]] = []
 
 
 def _amount(name: str, normal: _Amount, long: _Amount, meaning: str) -> _Amount:
-    """What the environment's KAFKALITE_*name* says, else *normal*, or *long* in the long run; of *normal*'s type."""
+    """Return the value of the variable KAFKALITE_*name*, else *normal*, or *long* in the long run; of *normal*'s type.
+    """
     variable = f"KAFKALITE_{name}"
     _TABLE.append((variable, str(normal), str(long), meaning))
     said = os.environ.get(variable)
@@ -33,7 +34,7 @@ def _amount(name: str, normal: _Amount, long: _Amount, meaning: str) -> _Amount:
 
 
 def examples(most: int) -> int:
-    """How many random examples a property is tried on: *most* in the long run, a twelfth in the normal one."""
+    """Return the number of random examples of a property: *most* in the long run, a twelfth in the normal one."""
     return most if LONG else -(-most // 12)
 
 

@@ -1,5 +1,5 @@
-"""What proxies between clients and brokers have in common: one thread runs all of it, a test holds it as a context
-manager."""
+"""Base classes of proxies between clients and brokers: context managers, each of which runs all connections on one
+thread."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, Self, TypeVar
 
-#: What is behind a port.
+#: The type of the destination behind a port.
 P = TypeVar("P")
 
 _LIMIT_S = 60
 
 
 class AsyncioProxy:
-    """A subclass opens its servers in :meth:`_start`, and notes them in ``_servers``."""
+    """A subclass opens its servers in :meth:`_start`, and adds them to ``_servers``."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -57,8 +57,8 @@ class AsyncioProxy:
 
 
 class ForwardingProxy(AsyncioProxy, Generic[P]):
-    """Listens on each port of *fronts* for what is behind it, and carries bytes, whatever they mean: it works under
-    TLS, too. Brokers have to advertise the former. A subclass serves each connection in :meth:`_serve`."""
+    """Listens on each port of *fronts* for the destination behind it, and forwards bytes, so that it works with TLS,
+    too. Brokers must advertise these ports. A subclass serves each connection in :meth:`_serve`."""
 
     def __init__(self, fronts: Mapping[int, P]) -> None:
         super().__init__()
@@ -81,8 +81,8 @@ class ForwardingProxy(AsyncioProxy, Generic[P]):
         port: int,
         pumps: Callable[[asyncio.StreamReader, asyncio.StreamWriter], tuple[Coroutine[Any, Any, None], ...]],
     ) -> None:
-        """Connect *writer*'s connection to *port*, and run *pumps* from and to that one until the first of them ends;
-        then both connections are reset."""
+        """Open a connection to *port* for that of *writer*, and run *pumps* in both directions until the first of them
+        ends; then reset both connections."""
         try:
             behind, behind_writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:

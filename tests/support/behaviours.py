@@ -1,7 +1,7 @@
-"""Which behaviour each test holds, by the markers beside the tests: ``@pytest.mark.behaviour("part", "what holds")``.
+"""The behaviours that tests verify, by the markers of the tests: ``@pytest.mark.behaviour("part", "behaviour")``.
 
-``scripts/test.sh --behaviours`` prints them, and beside each test its figures of the last long run
-(``tests/figures.json``). The sources are read and no test is imported, so it takes a second.
+``scripts/test.sh --behaviours`` prints them, and for each test its figures of the last long run
+(``tests/figures.json``). It parses the sources and imports no test, so it takes a second.
 """
 
 from __future__ import annotations
@@ -134,18 +134,18 @@ PARTS: Final = (
 
 
 class Behaviour(NamedTuple):
-    """What holds, of which part."""
+    """A behaviour of a part of the project."""
 
     part: str
     text: str
 
 
 class MarkerError(Exception):
-    """A marker that cannot be read, or that stands where it marks no test."""
+    """A marker that cannot be parsed, or that belongs to no test."""
 
 
 def behaviours(root: Path = ROOT) -> dict[Behaviour, list[str]]:
-    """Each behaviour with the tests that hold it, as pytest names them; a file stands for all of its tests."""
+    """Return each behaviour with the node ids of the tests that verify it; a file represents all of its tests."""
     found: dict[Behaviour, list[str]] = defaultdict(list)
     for path in sorted((root / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
@@ -176,7 +176,7 @@ def _read(marker: ast.AST, file: str) -> Behaviour:
 
 
 def _marked(tree: ast.Module) -> Iterator[tuple[ast.Call, str]]:
-    """Markers of a file, each with the name of its test, or "" for all tests of the file."""
+    """Yield the markers of a file, each with the name of its test, or "" for all tests of the file."""
     for node in tree.body:
         match node:
             case ast.FunctionDef(name=name, decorator_list=decorators) if name.startswith("test_"):

@@ -1,4 +1,4 @@
-"""Benchmarks as processes of their own, as a person runs them."""
+"""Benchmarks as separate processes, as users run them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SCRIPT = ("bash", str(ROOT / "scripts" / "bench.sh"))
 
 
 def run_module(name: str, arguments: Sequence[str], timeout_s: float) -> Any:
-    """The result of ``python -m NAME``."""
+    """Return the result of ``python -m NAME``."""
     return run((sys.executable, "-m", name, *arguments), timeout_s, PYTHONPATH=str(ROOT))
 
 
 def run(command: Sequence[str], timeout_s: float, **environment: str) -> Any:
-    """What the last line says that *command* prints."""
+    """Return the JSON value of the last line that *command* prints."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Certificates for tests: authorities, and what they issue, good and bad; made with `cryptography`, kept nowhere."""
+"""Certificates for tests: authorities and their certificates, valid and invalid, generated with `cryptography`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Identity:
         return "".join(item.public_bytes(serialization.Encoding.PEM).decode() for item in self.chain)
 
     def key_pem(self, password: str = "") -> str:
-        """The key in PKCS #8, encrypted where there is a *password*."""
+        """Return the key in PKCS #8, encrypted if there is a *password*."""
         encryption = (
             serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         )
@@ -54,7 +54,7 @@ class Identity:
         ).decode()
 
     def pem(self, password: str = "") -> str:
-        """What a PEM keystore holds."""
+        """Return the contents of a PEM keystore."""
         return self.key_pem(password) + self.certificate_pem
 
 
@@ -80,7 +80,7 @@ class Authority:
 
     @cached_property
     def pem(self) -> str:
-        """What a PEM truststore holds."""
+        """The contents of a PEM truststore."""
         return self._certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def issue(
@@ -92,7 +92,7 @@ class Authority:
         not_after: datetime.timedelta = DAY,
         self_signed: bool = False,
     ) -> Identity:
-        """A certificate for *names* (of hosts, with or without ``*``, and addresses), valid from now on, about."""
+        """Issue a certificate for *names* (host names, with or without ``*``, and addresses); by default valid now."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(
             _name(common_name),
@@ -130,7 +130,7 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         )
-        # Clients on Python 3.13 and later are strict (RFC 5280, 4.2.1), and want these.
+        # Clients on Python 3.13 and later are strict (RFC 5280, 4.2.1), and require these.
         if is_authority:
             builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
         else:

@@ -1,4 +1,4 @@
-"""What the commands about groups and transactions are put through, on any cluster."""
+"""Scenarios of the commands for groups and transactions, for any cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CommandLine:
         self._capsys = capsys
 
     def __call__(self, *arguments: str, fails: bool = False) -> str:
-        """What it prints; with *fails*, what it complains about."""
+        """Run a command and return its output; with *fails*, its errors."""
         self._capsys.readouterr()
         code = run([*arguments, "--bootstrap-server", self.bootstrap_servers])
         printed = self._capsys.readouterr()

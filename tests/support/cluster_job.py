@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 
-#: Parallel is written slowly, so that a container can be killed meanwhile.
+#: The way "parallel" writes slowly, so that a container can be killed while it writes.
 WAYS = ("once", "atomic", "parallel", "stream")
 PARTS = 4
 _FILES = 3

@@ -1,4 +1,4 @@
-"""A server of Spark Connect in a process of its own, on a port that is free."""
+"""A server of Spark Connect in a process of its own, on a free port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.ports import free_ports
 
 ROOT: Final = Path(__file__).parents[2]
 SPARK_HOME: Final = Path(pyspark.__file__).parent
-#: What programs that use Spark are run with: the package is there as if installed by pip.
+#: The environment of programs that use Spark, in which the package is importable as if installed by pip.
 ENVIRON: Final = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
 _START_S: Final = 180.0
 
@@ -62,7 +62,7 @@ class ConnectServer:
                 return
 
     def printed(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self._log.read_text()[-3000:]
 
     def stop(self) -> None:

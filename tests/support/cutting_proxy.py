@@ -1,6 +1,6 @@
-"""A TCP proxy that resets connections after so many bytes, whatever they mean: it works under TLS, too.
+"""A TCP proxy that resets each connection after a number of bytes; it does not parse them, so it works with TLS, too.
 
-Brokers have to advertise its address. One thread runs all of it; a test holds it as a context manager.
+Brokers must advertise its address. It is a context manager, and runs all connections on one thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SEED = 11
 
 
 class CuttingProxy(ForwardingProxy[int]):
-    """Both directions of a connection count."""
+    """Counts the bytes of both directions of a connection."""
 
     def __init__(self, fronts: Mapping[int, int], least_bytes: int, most_bytes: int) -> None:
         super().__init__(fronts)
@@ -37,7 +37,7 @@ class CuttingProxy(ForwardingProxy[int]):
 
 
 class _Budget:
-    """What a connection may still carry."""
+    """The bytes that a connection may still forward."""
 
     def __init__(self, size: int) -> None:
         self.bytes = size
@@ -49,7 +49,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, budget
             data = await source.read(_CHUNK_BYTES)
             if not data:
                 return
-            # The last piece goes in half: a connection ends in the middle of a frame and of a TLS record.
+            # Half of the last piece is sent, so a connection ends within a frame and within a TLS record.
             budget.bytes -= len(data)
             sink.write(data if budget.bytes > 0 else data[: len(data) // 2])
             await sink.drain()

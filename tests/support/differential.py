@@ -1,8 +1,8 @@
-"""The same bytes to any broker: scripted requests, encoded and decoded by kafka-python, answers as trees to compare.
+"""The same bytes to any broker: scripted requests, encoded and decoded by kafka-python, responses as trees to compare.
 
-Nothing of ours takes part in what is sent and read: requests are encoded and answers decoded by kafka-python, from the
-message schemas of Apache Kafka. The frames that two brokers get are the same, byte for byte, but for the ids of
-topics, which a cluster chooses by itself: placeholders stand for them.
+No code of ours encodes or decodes messages: kafka-python does, by the message schemas of Apache Kafka. The frames that
+two brokers get are the same, byte for byte, except for topic ids, which each cluster generates: placeholders represent
+them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Json = dict[str, Any]
 #: API key → versions.
 Table = Mapping[int, Sequence[int]]
 
-#: The coordinator's topic is being made or read: ask again, as every client does.
+#: The coordinator's topic is being created or loaded: clients retry.
 _NOT_YET: Final = frozenset({14, 15, 16})
 _PATIENCE_S: Final = 60.0
-#: Asked of a broker, which the controller tells of changes after it has answered them.
+#: APIs of brokers, which learn of a change only after the controller has responded to it.
 _HEARD_LATER: Final = frozenset({"DescribeClientQuotas", "DescribeUserScramCredentials"})
 _HEARD_S: Final = 5.0
 _SILENCE_S: Final = 4.0
 _NO_ID: Final = uuid.UUID(int=0)
 _CORRELATION_ID: Final = 7
-#: Times, and words for people.
+#: Times, and texts for people.
 _LEFT_OUT: Final = frozenset({"throttle_time_ms", "error_message", "batch_index_error_message"})
-#: The names of what answers list.
+#: The names of the items in lists of responses.
 _NAMES: Final = {
     "topics": "name",
     "groups": "group_id",
@@ -47,11 +47,11 @@ _NAMES: Final = {
 }
 #: Different on every machine.
 _OF_DISKS: Final = frozenset({"log_dir", "partition_size", "total_bytes", "usable_bytes"})
-#: What brokers make of an empty member id: a client id and a UUID.
+#: Brokers replace an empty member id by the client id and a UUID.
 _MEMBER_ID_CHARACTERS: Final = 36
-#: Ids of producers above this one are those of scenarios.
+#: Producer ids above this one are those of scenarios.
 _PLAYED_PRODUCER_ID: Final = 100_000
-#: With this begin the names of what scenarios make.
+#: The prefix of all names that scenarios create.
 _OURS: Final = "diff"
 _SETTINGS: Final = frozenset(
     {*keys(TopicConfig), *keys(InertTopicConfig), "num.partitions", "log.segment.bytes"}
@@ -61,20 +61,20 @@ _SETTINGS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, asked in every version that both brokers serve and that lies in *versions*.
+    """A request, sent in every version that both brokers support and that is in *versions*.
 
-    *values* are the request's fields by snake-case name, of all versions together: each takes those it has. A ``{v}``
-    in a string becomes the API and version, so that each version has topics and groups of its own. Fields that are not
-    named have the schema's default.
+    *values* are the request's fields by snake-case name, of all versions: each version uses those that it has. ``{v}``
+    in a string is replaced by the API and version, so that each version has topics and groups of its own. Other fields
+    have the schema's default.
     """
 
     api: str
     label: str
     values: Json
     versions: range = range(100)
-    #: Codes that tell to ask again are the answer here.
+    #: Retriable error codes are final responses here.
     final: bool = False
-    #: The answer lists all that there is.
+    #: The response lists all items of the cluster.
     everything: bool = False
 
     @property
@@ -83,12 +83,12 @@ class Ask:
 
 
 def topic_id(name: str) -> uuid.UUID:
-    """What stands in a request for the id that the broker has given to the topic *name*."""
+    """Return the placeholder in requests for the id of the topic *name*."""
     return uuid.uuid5(uuid.NAMESPACE_DNS, name)
 
 
 def filled(value: Any, mark: str) -> Any:
-    """*value* with every ``{v}`` replaced, and values of Python as the golden encoder takes them."""
+    """Return *value* with every ``{v}`` replaced, and Python values in the form that the golden encoder accepts."""
     if isinstance(value, dict):
         return {name: filled(item, mark) for name, item in value.items()}
     if isinstance(value, list):
@@ -113,7 +113,7 @@ _ACL: Final = (
 
 
 class Broker:
-    """One side of the comparison; the answers are collected by what was asked."""
+    """One side of the comparison, which collects responses by request."""
 
     def __init__(self, bootstrap_servers: str, sasl_address: str = "") -> None:
         """*sasl_address*: a listener for :meth:`log_in`."""
@@ -127,7 +127,7 @@ class Broker:
         self._wire = self._connected()
         self.answers: dict[str, Any] = {}
         self.versions = self._table()
-        # Id 0, which is also what answers without a producer say, is given away before anything is compared.
+        # Uses up producer id 0, which responses without a producer have, too.
         asked = {"transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1}
         while self._exchange("InitProducerId", 4, encode_with_kafka_python("InitProducerIdRequest", 4, asked))[
             "error_code"
@@ -138,7 +138,7 @@ class Broker:
         self._wire.close()
 
     def log_in(self, user: str) -> None:
-        """Ask as *user*, with PLAIN and the name as password, from now on; as nobody, if it is empty."""
+        """Send all further requests as *user*, with PLAIN and the name as password; unauthenticated if it is empty."""
         self._wire.close()
         self._user = user
         self._wire = self._connected()
@@ -161,7 +161,7 @@ class Broker:
         return {entry["api_key"]: range(entry["min_version"], entry["max_version"] + 1) for entry in answer["api_keys"]}
 
     def create_topics(self, topics: Mapping[str, Json]) -> None:
-        """Make *topics* (name → values of CreateTopics) and wait until the broker knows leaders and ids."""
+        """Create *topics* (name → values of CreateTopics) and wait until the broker knows leaders and ids."""
         asked = [{"name": name, "replication_factor": 1, **values} for name, values in topics.items()]
         body = encode_with_kafka_python("CreateTopicsRequest", 5, filled({"topics": asked, "timeout_ms": 9000}, ""))
         created = self._exchange("CreateTopics", 5, body)
@@ -175,7 +175,7 @@ class Broker:
                 self._names = {str(number): f"id of {name}" for name, number in self._ids.items()}
                 break
             time.sleep(0.05)
-        # Kafka's metadata names a leader before that leader knows.
+        # Kafka's metadata has a leader before that broker knows that it leads.
         wanted = [
             {
                 "name": name,
@@ -191,7 +191,7 @@ class Broker:
         raise AssertionError(f"the topics have no leaders after {_PATIENCE_S} s")
 
     def await_acls(self, creations: Sequence[Json]) -> None:
-        """Wait until the broker knows *creations*: Kafka's controller answers before its brokers have heard of them."""
+        """Wait until the broker knows *creations*: Kafka's controller responds before its brokers apply them."""
         codes = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
         everything = dict.fromkeys(codes, 1) | dict.fromkeys(
             ("resource_name_filter", "principal_filter", "host_filter")
@@ -214,10 +214,10 @@ class Broker:
         raise AssertionError(f"ACLs are unknown after {_PATIENCE_S} s: {wanted - known}")
 
     def play(self, scenario: str, asks: Sequence[Ask], versions: Table, other: Broker | None = None) -> int:
-        """Ask everything in the versions of *versions*; returns how many requests that were.
+        """Send all of *asks* in the versions of *versions*; return the number of requests.
 
-        *other* has been asked the same: a real Kafka is asked again for what its brokers hear of a little later, until
-        it says the same or some time has passed.
+        *other* has got the same requests: those whose results reach the brokers of a real Kafka later are repeated until
+        the responses are equal or some time has passed.
         """
         number = 0
         for ask in asks:
@@ -231,7 +231,7 @@ class Broker:
         return number
 
     def note(self, name: str, ask: Ask, version: int, body: bytes, expected: Any = None) -> None:
-        """Ask *body*, and write down what came under *name*."""
+        """Send *body*, and record the response under *name*."""
         for wanted, given in self._ids.items():
             body = body.replace(topic_id(wanted).bytes, given.bytes)
         deadline = time.monotonic() + _PATIENCE_S
@@ -264,10 +264,10 @@ class Broker:
         except ConnectionError:
             return self._lost("the connection is closed")
         assert frame[:4] == struct.pack(">i", _CORRELATION_ID)
-        # The answer to ApiVersions has the oldest header in every version (KIP-511).
+        # The response to ApiVersions has the oldest header in every version (KIP-511).
         begin = 4 + (len(tags) if api != "ApiVersions" else 0)
         kind: Any = kafka_python_class(f"{api}Response")
-        # Not kind.decode, by which every error of ApiVersions is written in version 0.
+        # Not kind.decode, which decodes every error response to ApiVersions as version 0.
         return ApiMessage.decode.__func__(kind, frame[begin:], version=version).to_dict(json=False)
 
     def _lost(self, what: str) -> str:
@@ -276,7 +276,7 @@ class Broker:
         return what
 
     def _plain(self, value: Any, name: str) -> Any:
-        """*value* without what any two clusters have to differ in; lists in an order of their own."""
+        """Return *value* without the values that differ between any two clusters, and with sorted lists."""
         if isinstance(value, dict):
             return {key: self._plain(item, key) for key, item in value.items() if key not in _LEFT_OUT}
         if isinstance(value, (list, tuple, set, frozenset)):
@@ -299,12 +299,12 @@ class Broker:
 
 
 def _is_compared(name: str, item: Any) -> bool:
-    """Of settings, those that both have."""
+    """Whether *item* is compared: of settings, only those that both brokers have."""
     return name != "configs" or item["name"] in _SETTINGS
 
 
 def _ours(answer: Any) -> Any:
-    """Of a list of everything that there is, what scenarios have made: other tests leave something there too."""
+    """Return the items of a complete list that scenarios have created, without those that other tests have left."""
     if not isinstance(answer, dict):
         return answer
     kept = {}
@@ -318,7 +318,7 @@ def _ours(answer: Any) -> Any:
 
 
 def _codes(answer: Any) -> set[int]:
-    """All error codes in *answer*, at any depth."""
+    """Return all error codes in *answer*, at any depth."""
     if isinstance(answer, dict):
         own = {answer["error_code"]} if isinstance(answer.get("error_code"), int) else set()
         return own.union(*(_codes(item) for item in answer.values()))
@@ -326,7 +326,7 @@ def _codes(answer: Any) -> set[int]:
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every place where two trees differ: its path, and what stands there in each."""
+    """Yield each difference of two trees: its path, and the value in each."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in sorted({*ours, *theirs}):
             yield from differences(ours.get(key, "absent"), theirs.get(key, "absent"), f"{path}.{key}")
@@ -338,5 +338,5 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, A
 
 
 def name_of(key: int) -> str:
-    """Kafka's name of an API."""
+    """Return Kafka's name of an API."""
     return str(ForeignApiKey(key).name)

@@ -1,6 +1,6 @@
-"""What both brokers are asked: topics to begin with, and requests by API, in an order that makes them repeatable.
+"""The requests to both brokers: topics to create first, and requests by API, in an order that makes them repeatable.
 
-Data only; tests/support/differential.py plays it. Names with ``{v}`` are different for every API and version.
+Data only; tests/support/differential.py sends it. Names with ``{v}`` are different for every API and version.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from tests.support.differential import Ask, Json, topic_id
 
 _GOLDEN: Final = Path(__file__).parents[1] / "golden"
-#: Topics that are there at the beginning, and what CreateTopics is told of them.
-#: Kafka looks 30 s after its start, and then every 5 minutes, for what is too old: the records bear times of 2023.
+#: Topics that exist at the beginning, and their values of CreateTopics.
+#: Kafka checks for expired segments 30 s after its start and then every 5 minutes: the records have times of 2023.
 _FOR_EVER: Final = {"configs": [{"name": "retention.ms", "value": "-1"}]}
 TOPICS: Final[dict[str, Json]] = {
     "diff-a": {"num_partitions": 3, **_FOR_EVER},
@@ -50,14 +50,14 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 @cache
 def batch(codec: str = "none") -> bytes:
-    """A batch of Kafka's Java producer, its producer id taken away: the sequences of many versions would not fit."""
+    """Return a batch of Kafka's Java producer without its producer id: its sequences would not fit many versions."""
     made = json.loads((_GOLDEN / "records" / "kafka_python.json").read_text())["batches"]
     return base64.b64decode(made[codec])
 
 
 @cache
 def keyed_batch() -> bytes:
-    """A record with a key, of Kafka's Python client."""
+    """Return a batch of kafka-python with a keyed record."""
     builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 10)
     builder.append(1_700_000_000_000, b"k", b"v", [])
     builder.close()
@@ -646,11 +646,11 @@ DELETE_TOPICS: Final = (
 )
 
 
-#: In older versions Metadata makes the topics it is asked for, which takes Kafka a moment.
+#: Older versions of Metadata create the requested topics, which takes Kafka some time.
 _FIRST_THAT_MAKES_NO_TOPICS: Final = 4
 
 
-#: What answers with everything that there is, if it is not asked for anything.
+#: APIs whose responses list all items, if the request names none.
 _LISTS: Final = frozenset(
     {"Metadata", "ListGroups", "ListTransactions", "DescribeLogDirs", "ListConfigResources", "DescribeTopicPartitions"}
 )
@@ -658,7 +658,7 @@ _LISTS: Final = frozenset(
 
 @cache
 def golden(variant: str) -> tuple[Ask, ...]:
-    """Every field of every API filled (*full*), or null, empty and as small as can be (*sparse*)."""
+    """Return requests with every field of every API set (*full*), or null, empty and minimal (*sparse*)."""
     messages: Json = json.loads((_GOLDEN / "protocol" / "values.json").read_text())["messages"]
     return tuple(
         Ask(
@@ -670,15 +670,15 @@ def golden(variant: str) -> tuple[Ask, ...]:
             everything=name.removesuffix("Request") in _LISTS,
         )
         for name, values in messages.items()
-        # kafka-python, which encodes what is asked here, knows only the classic protocol of groups.
+        # kafka-python, which encodes these requests, supports only the classic group protocol.
         if name.endswith("Request") and not name.startswith("ConsumerGroup")
     )
 
 
-#: In this order: what is written is read afterwards, what is deleted is deleted at the end.
+#: The order matters: requests read after they write, and delete at the end.
 _ACL: Final[Json] = {"principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}
 _ANY_ACL: Final[Json] = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-#: Without an authorizer.
+#: Requests about ACLs to brokers without an authorizer.
 ACLS: Final = (
     Ask("CreateAcls", "one", {"creations": [{**_ACL, "resource_type": 2, "resource_name": "diff-a"}]}),
     Ask("CreateAcls", "none", {"creations": []}),
@@ -804,7 +804,7 @@ CONSOLES: Final = (
 
 
 def _of_policy(name: str, policy: str) -> tuple[Ask, ...]:
-    """What administrators ask of a topic with this policy, whose one partition has a record with a key."""
+    """Return requests of administrators for a topic with this policy, whose one partition has a record with a key."""
     topic, of = {"name": name, "topic": name, "topic_id": topic_id(name)}, f"of {policy or 'no policy'}"
     return (
         _produce(f"a record {of}", [_part(topic, 0, keyed_batch())], versions=range(3, 4)),

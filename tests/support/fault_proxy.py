@@ -1,7 +1,7 @@
-"""A TCP proxy between a client and its brokers that does to chosen answers what networks and bad servers do.
+"""A TCP proxy between a client and its brokers that injects faults of networks and servers into chosen exchanges.
 
-It reads frames, so that a fault hits a whole request or answer of one API, and rewrites the addresses that brokers tell
-about themselves, so that no connection goes past it. One thread runs all of it; a test holds it as a context manager.
+It parses frames, so that a fault affects a whole request or response of one API, and rewrites the addresses that brokers
+advertise, so that no connection bypasses it. It is a context manager, and runs all connections on one thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOST_PACKET_S = 0.2
 
 
 class Fault(Enum):
-    """What happens to a request or to its answer."""
+    """A fault of a request or of its response."""
 
     RESET_BEFORE = "the connection is reset before the broker sees the request"
     WITHHOLD = "neither this request nor any later one of the connection reaches the broker"
@@ -41,21 +41,21 @@ class Fault(Enum):
 
 @dataclass(frozen=True)
 class Delay:
-    """The answer, and all behind it, arrive *seconds* late."""
+    """The response, and all that follow it, arrive *seconds* late."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Drip:
-    """The answer arrives byte by byte, one every *seconds*."""
+    """The response arrives byte by byte, one every *seconds*."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How both directions of every connection are: loss shows as the delay of a retransmission, as it does in TCP."""
+    """The properties of both directions of every connection: a loss delays data by a retransmission, as in TCP."""
 
     latency_s: float = 0.0
     jitter_s: float = 0.0
@@ -63,22 +63,22 @@ class Shape:
     bytes_per_s: float = float("inf")
 
 
-#: Decides about the n-th request (from 1) of an API; None lets it pass.
+#: Returns the fault of the n-th request (from 1) of an API; None for no fault.
 Plan = Callable[[ApiKey, int], Fault | Delay | Drip | None]
 
 
 def every(n: int, fault: Fault | Delay | Drip, api_key: ApiKey = ApiKey.PRODUCE) -> Plan:
-    """Every *n*-th request of *api_key* meets *fault*."""
+    """Return a plan in which every *n*-th request of *api_key* has *fault*."""
     return lambda key, number: fault if key is api_key and number % n == 0 else None
 
 
 def only(numbers: set[int], fault: Fault | Delay | Drip, api_key: ApiKey = ApiKey.PRODUCE) -> Plan:
-    """Requests of *api_key* with these numbers meet *fault*."""
+    """Return a plan in which the requests of *api_key* with these numbers have *fault*."""
     return lambda key, number: fault if key is api_key and number in numbers else None
 
 
 class FaultProxy(AsyncioProxy):
-    """Stands before all brokers of *bootstrap_servers*; :attr:`plan` may be changed at any time."""
+    """A proxy of all brokers of *bootstrap_servers*; :attr:`plan` may be changed at any time."""
 
     def __init__(
         self, bootstrap_servers: str, plan: Plan = lambda key, number: None, shape: Shape | None = None
@@ -91,7 +91,7 @@ class FaultProxy(AsyncioProxy):
         self._random = random.Random(7)
         self.requests: collections.Counter[ApiKey] = collections.Counter()
         self.faults = 0
-        #: The APIs that it tells of, instead of the brokers' own, each with its first and last version.
+        #: The APIs that it advertises in place of those of the brokers, each with its first and last version.
         self.told_versions: Mapping[ApiKey, tuple[int, int]] | None = None
 
     async def _start(self) -> None:
@@ -103,7 +103,7 @@ class FaultProxy(AsyncioProxy):
         return ",".join(f"127.0.0.1:{self._fronts[address]}" for address in self._upstream)
 
     async def front(self, address: tuple[str, int]) -> int:
-        """The proxy's port that leads to *address*."""
+        """Return the proxy's port for *address*."""
         if address not in self._fronts:
 
             async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -115,7 +115,7 @@ class FaultProxy(AsyncioProxy):
         return self._fronts[address]
 
     def judge(self, header: RequestHeader, frame: bytes, body_at: int) -> Fault | Delay | Drip | None:
-        """What happens to this request, whose body begins at *body_at* of *frame*."""
+        """Return the fault of this request, whose body begins at *body_at* of *frame*; None for no fault."""
         api_key = ApiKey(header.api_key)
         self.requests[api_key] += 1
         fault = self.plan(api_key, self.requests[api_key])
@@ -123,7 +123,7 @@ class FaultProxy(AsyncioProxy):
         return fault
 
     def pass_time(self, size: int) -> tuple[float, float]:
-        """(seconds on the way, seconds that *size* bytes keep the line busy)."""
+        """Return (latency, time of transmission of *size* bytes), in seconds."""
         shape = self._shape
         if shape is None:
             return 0.0, 0.0
@@ -140,7 +140,7 @@ class _Pending:
 
 
 class _Line:
-    """One direction: what is put in comes out in order, after the shape's delay."""
+    """One direction, which delivers bytes in order, after the shape's delay."""
 
     def __init__(self, proxy: FaultProxy, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
@@ -221,11 +221,11 @@ class _Connection:
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
             if self._is_silent:
-                # A dead broker is not to be told apart from a silent one.
+                # Clients cannot distinguish a dead broker from a silent one.
                 await asyncio.sleep(3600)
 
     async def _deliver(self, data: bytes, fault: Fault | Delay | Drip | None, down: _Line) -> bool:
-        """Hand one answer out as *fault* wants it; False when that was the end of the connection."""
+        """Deliver one response with *fault*; return False if this ends the connection."""
         if self._is_silent or fault is Fault.SWALLOW:
             return True
         if isinstance(fault, Delay):
@@ -251,7 +251,7 @@ class _Connection:
         return True
 
     async def _rewrite(self, pending: _Pending, frame: bytes) -> bytes:
-        """Put the proxy's addresses in the place of the brokers' own, and what it offers in that of theirs."""
+        """Replace the brokers' addresses by those of the proxy, and their API versions by :attr:`told_versions`."""
         if pending.api_key is ApiKey.API_VERSIONS and self._proxy.told_versions is not None:
             correlation_id, versions = decode_response(pending.api_key, pending.version, frame)
             assert isinstance(versions, ApiVersionsResponse)

@@ -55,7 +55,7 @@ class FourWays:
         self._spark.stop()
 
     def _keep(self, way: str) -> None:
-        # Makes the session the active one of this thread, by which Spark finds data sources in Python.
+        # This makes the session the active one of this thread, in which Spark looks up Python data sources.
         self._spark.createDataFrame([], "value string")
         while True:
             try:
@@ -72,7 +72,7 @@ class FourWays:
         of_way = [option.removeprefix(f"{way}:") for option in self._asked.option if _is_of(way, option)]
         return {
             "kafka.bootstrap.servers": self._asked.bootstrap,
-            # A connection of its own, so that one way that stands still does not hold up another.
+            # Separate connections, so that a stalled way does not block another one.
             "kafka.client.id": way,
             "topic": f"{self._asked.name}-{way}",
             "deadLetterTopic": f"{self._asked.name}-{way}-rejected",
@@ -112,7 +112,7 @@ def _is_of(way: str, option: str) -> bool:
 
 
 def _rows(lines: DataFrame) -> DataFrame:
-    # The others have no time of their own: the retention of a topic counts from it.
+    # Other rows have no timestamp: retention would depend on it.
     before_1970 = f.timestamp_seconds(f.when(f.col("value").endswith(BAD), -1))
     return lines.select("value", before_1970.alias("timestamp")).repartition(TASKS)
 

@@ -1,7 +1,7 @@
-"""One list of raw requests about groups: what two brokers answer to it is what they are compared by.
+"""A list of raw requests about groups, by whose responses two brokers are compared.
 
-Each section asks about groups of its own. The answers are collected in order; member ids, which differ between any two
-runs, are replaced by the order in which they appeared.
+Each section uses groups of its own. The responses are collected in order; member ids, which differ between any two
+runs, are replaced by their order of appearance.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 from tests.support.wire import Wire
 
-#: The coordinator is being looked up or is loading: ask again.
+#: The coordinator is unknown or loading: retry.
 _NOT_YET: Final = frozenset({14, 15, 16})
 _LEFT_OUT: Final = frozenset({"throttle_time_ms", "topic_id"})
 _UNKNOWN_TOPIC_ID: Final = UUID(int=77)
 
 
 def subscription(*topics: str, version: int = 0) -> bytes:
-    """What a consumer says to its group: ConsumerProtocolSubscription."""
+    """Return a consumer's metadata in JoinGroup: ConsumerProtocolSubscription."""
     names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
     return struct.pack(">hi", version, len(topics)) + names + struct.pack(">i", -1)
 
 
 class Script:
-    """Asks, and writes down what was answered."""
+    """Sends requests and records the responses."""
 
     def __init__(self, bootstrap_servers: str, topic: str, run: str) -> None:
-        """*topic* has 3 partitions; *run* sets apart the groups of this run."""
+        """*topic* has 3 partitions; *run* makes the names of groups unique."""
         self._bootstrap_servers = bootstrap_servers
         self.topic = topic
         self._run = run
@@ -54,7 +54,7 @@ class Script:
         return self.answers
 
     def group(self, name: str) -> str:
-        """A group of this run; it may be asked about at once."""
+        """Return a group of this run, whose coordinator is ready."""
         group_id = f"{self._run}-{name}"
         wire = self.wire()
         for _ in range(300):
@@ -73,7 +73,7 @@ class Script:
         return found
 
     def note(self, label: str, answer: Any) -> Any:
-        """Write an answer down, and give it back."""
+        """Record a response, and return it."""
         key = f"{self._section}: {label}"
         assert key not in self.answers, key
         self.answers[key] = self._plain(answer)
@@ -98,7 +98,7 @@ class Script:
 
 
 class Client:
-    """One member's connection, with the questions in short."""
+    """The connection of one member, with short methods for its requests."""
 
     def __init__(self, script: Script, group_id: str, *, instance_id: str | None = None, join: int = 9) -> None:
         self._script = script
@@ -142,7 +142,7 @@ class Client:
         return self.end_join(label)
 
     def enter(self, label: str) -> Any:
-        """Join with the handshake that the version has."""
+        """Join with the handshake of the version."""
         answer = self.join(label)
         return self.join(f"{label}, with its id") if answer.error_code == 79 else answer
 
@@ -177,7 +177,7 @@ class Client:
         return self.ask(label, ApiKey.HEARTBEAT, version, **values | changes)
 
     def heartbeat_code(self) -> int:
-        """As :meth:`heartbeat`, not written down: how often it has to be asked differs."""
+        """As :meth:`heartbeat`, but not recorded: the number of necessary heartbeats varies."""
         values = (self.group_id, self.generation, self.member_id, self.instance_id)
         return int(self._wire.ask(ApiKey.HEARTBEAT, 4, *values).error_code)
 
@@ -216,7 +216,7 @@ class Client:
         return self.ask(label, ApiKey.OFFSET_COMMIT, version, **values | changes)
 
     def fetch(self, label: str, *partitions: int, version: int = 9, group_id: str | None = None) -> Any:
-        """No partitions ask for all."""
+        """Without *partitions*, fetch the offsets of all."""
         group_id = self.group_id if group_id is None else group_id
         if version < 8:
             topics = [{"name": self._script.topic, "partition_indexes": [*partitions]}] if partitions else None
@@ -266,7 +266,7 @@ def every_version(script: Script) -> None:
 
 
 def refusals(script: Script) -> None:
-    """What a member may not do."""
+    """Requests of a member that the coordinator rejects."""
     group = script.group("refusals")
     one = Client(script, group)
     one.join("no protocols", protocols=[])
@@ -367,7 +367,7 @@ def rebalances(script: Script) -> None:
 
 
 def static_members(script: Script) -> None:
-    """Members that keep their place by their instance id."""
+    """Members that keep their member state by their instance id."""
     for version in (5, 8, 9):
         group = script.group(f"static-{version}")
         first = Client(script, group, instance_id="i1", join=version)
@@ -435,7 +435,7 @@ def offsets(script: Script) -> None:
 
 
 def other_types(script: Script) -> None:
-    """A group that is not one of consumers."""
+    """A group whose protocol type is not "consumer"."""
     one = Client(script, script.group("connect"))
     one.protocol_type = "connect"
     one.metadata = b"\x00\x01no subscription"

@@ -1,7 +1,7 @@
-"""What clients were told, and what is wrong with it: the anomalies of Jepsen's checker of queues, under its names.
+"""Histories of clients' operations, and their anomalies, by the names of Jepsen's checker of queues.
 
-Clients note their operations on threads of their own; :func:`anomalies` judges once all have ended. Each value is
-written once in the whole history, so whatever is read can be traced back to its write.
+Clients record their operations on threads of their own; :func:`anomalies` checks them once all have ended. Each value
+is written once in the whole history, so each read can be traced back to its write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Place = tuple[int, int]
 
 
 class Outcome(Enum):
-    """What became of a transaction, as far as its producer knows."""
+    """The outcome of a transaction, as far as its producer knows it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -32,16 +32,16 @@ class Writes:
 
     producer: str
     values: list[int] = field(default_factory=list)
-    #: Where each value is, as far as the producer was told.
+    #: The place of each value that the producer learned.
     places: dict[int, Place] = field(default_factory=dict)
     outcome: Outcome = Outcome.UNKNOWN
-    #: When its end was asked for.
+    #: When the producer requested its end.
     end_began_s: float = float("inf")
 
 
 @dataclass
 class Poll:
-    """What one poll of a reader of committed records, which began at the first offset, has brought."""
+    """The result of one poll of a reader of committed records that began at the first offset."""
 
     reader: str
     ended_s: float
@@ -66,7 +66,7 @@ class History:
 
 
 def anomalies(history: History, log: Mapping[Place, int]) -> Counter[str]:
-    """How often each anomaly is in *history*; *log* is what a reader of committed records finds at last."""
+    """Count each anomaly in *history*; *log* is the final content for a reader of committed records."""
     found = Counter[str]()
     found.update(_of_places(history, log))
     found.update(_of_outcomes(history, log))
@@ -158,7 +158,7 @@ def _of_order_of_sends(history: History) -> Iterator[str]:
 
 
 def interleaved(history: History) -> int:
-    """G0, which Kafka allows: transactions with records of another one between their own in a partition."""
+    """Count G0, which Kafka allows: transactions with records of another one between their own in a partition."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for writes in history.writes:
         by_partition: dict[int, list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A proxy that makes a broker offer what a hosted Kafka documents, and close connections where that one does."""
+"""A proxy with which a broker supports only the APIs of a hosted Kafka, and closes connections as that one does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.registry import APIS
 from tests.support.fault_proxy import Fault, FaultProxy
 
-#: What each service offers, with the source: ApiVersions as published, or all versions (``null``) where only names
-#: are. ``most_bytes`` is the largest request.
+#: The APIs of each service, with the source: version ranges as published, or all versions (``null``) if only names
+#: are published. ``most_bytes`` is the largest request.
 HOSTED: Final[Mapping[str, Mapping[str, Any]]] = json.loads(
     Path(__file__).with_name("hosted_kafkas.json").read_text(encoding="utf-8")
 )
@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 100 * 2**20
 def offered_by(service: str) -> dict[ApiKey, tuple[int, int]]:
     """The first and last version of each API that *service* offers."""
     ranges: Mapping[str, Sequence[int] | None] = HOSTED[service]["offered"]
-    # Those without a message of ours are asked by nobody.
+    # No client of ours sends APIs that have no message of ours.
     found = {ApiKey[name]: versions for name, versions in ranges.items() if name in ApiKey.__members__}
     return {key: (oldest, newest) for key, versions in found.items() for oldest, newest in [versions or _ours(key)]}
 
@@ -34,8 +34,8 @@ def _ours(key: ApiKey) -> tuple[int, int]:
 
 
 class HostedProxy(FaultProxy):
-    """Stands before all brokers of *bootstrap_servers* and offers what *service* does, but for the APIs *without*; it
-    closes the connection at any other request, also at a version of ApiVersions, and at a request that is too large."""
+    """A proxy of all brokers of *bootstrap_servers* that supports the APIs of *service* except *without*. It closes the
+    connection at any other request, also at other versions of ApiVersions, and at a request that is too large."""
 
     def __init__(self, bootstrap_servers: str, service: str = EVENT_HUBS, without: Collection[ApiKey] = ()) -> None:
         super().__init__(bootstrap_servers)

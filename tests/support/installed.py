@@ -1,4 +1,4 @@
-"""Environments in which the package is installed as by a user: the checkout is on no path there."""
+"""Environments in which the package is installed as by a user: their paths do not include the checkout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_SOURCES = (".venv", ".work", ".git", "build", "dist", "*.egg-info", ".*_cach
 
 
 def copy_checkout(folder: Path) -> Path:
-    """A copy of the checkout in *folder*: builds and editable installs write into it."""
+    """Copy the checkout into *folder*, since builds and editable installs write into their source."""
     return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*_NO_SOURCES)))
 
 
@@ -47,7 +47,7 @@ def build(folder: Path) -> Built:
 
 
 def needed(*requirements: str) -> Iterator[Path]:
-    """What pip would install of the tests' own environment for *requirements*, with all that these require."""
+    """Yield the files and folders in the tests' own environment of *requirements* and their dependencies."""
     left, done = list(requirements), set[str]()
     while left:
         requirement = left.pop()
@@ -55,7 +55,7 @@ def needed(*requirements: str) -> Iterator[Path]:
         if name in done or "extra ==" in requirement:
             continue
         done.add(name)
-        # What other systems or Pythons need is not there.
+        # Dependencies for other systems or versions of Python are not installed.
         with suppress(importlib.metadata.PackageNotFoundError):
             distribution = importlib.metadata.distribution(name)
             left += distribution.requires or ()
@@ -64,8 +64,8 @@ def needed(*requirements: str) -> Iterator[Path]:
 
 
 class Environment:
-    """A virtual environment in *folder*. With *linked* it has the packages of the tests' own environment, or those of
-    *packages* alone, but not the checkout that is installed there; otherwise it is empty but for pip."""
+    """A virtual environment in *folder*. With *linked* it has the packages of the tests' own environment, or only
+    *packages*, but not the checkout that is installed there; otherwise it has only pip."""
 
     def __init__(self, folder: Path, *, linked: bool = True, packages: Iterable[Path] | None = None) -> None:
         venv.create(folder, symlinks=True, with_pip=not linked)
@@ -79,13 +79,13 @@ class Environment:
                     (version / "site-packages" / package.name).symlink_to(package)
 
     def install(self, *requirements: str | Path) -> None:
-        """Install with pip; into a linked environment without dependencies, so that nothing is downloaded."""
+        """Install with pip; a linked environment gets no dependencies, so that pip downloads nothing."""
         offline = ("--no-deps", "--no-build-isolation", "--no-index") if self._linked else ()
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", *offline, *requirements]
         self.run(*pip, timeout_s=1200)
 
     def run(self, *command: str | Path, cwd: Path | None = None, timeout_s: float = 550) -> str:
-        """What *command* prints; it must exit with 0. Commands of this environment come first on its path."""
+        """Run *command*, which must exit with 0, and return its output. This environment is first on its path."""
         done = subprocess.run(
             [str(part) for part in command],
             cwd=cwd or self.folder,
@@ -101,12 +101,12 @@ class Environment:
         return done.stdout
 
     def environ(self) -> dict[str, str]:
-        """The variables of a shell in which the environment is activated and Spark's workers run its interpreter."""
+        """Return the variables of a shell with the environment activated, whose interpreter Spark's workers use."""
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
         environ["PATH"] = f"{self.python.parent}{os.pathsep}{environ['PATH']}"
         environ |= {"VIRTUAL_ENV": str(self.folder), "SPARK_LOCAL_IP": "127.0.0.1"}
         if self._linked:
-            # The same Spark by the path for which its classes are archived, and PySpark with its bytecode.
+            # The same Spark, by the path of its archive of classes, and PySpark with its bytecode.
             home = str(Path(pyspark.__file__).parent)
             return environ | {"SPARK_HOME": home, "KAFKALITE_SPARK_PYTHON": str(self.python)}
         return environ | {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}

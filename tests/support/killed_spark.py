@@ -1,6 +1,6 @@
-"""The whole of a Spark that writes exactly once in several ways, killed with -9 again and again; then the count.
+"""Kills a Spark that writes exactly once in several ways repeatedly with kill -9, and then counts the rows.
 
-Every way is stopped at a step of its own before each kill, so that one kill is one at several steps.
+Before each kill, every way is stopped at a different step, so that one kill tests several steps.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.support.step_proxy import Step, StepProxy
 
 ROOT = Path(__file__).parents[2]
 LINES = 100
-#: One that is written, and one to die in.
+#: One that is written, and one during which Spark is killed.
 FILES_A_LIFE = 2
 _LIFE_S = 300.0
-#: What a request that was let through takes to be handled, and more.
+#: Longer than the broker needs for a request that has passed the proxy.
 _HANDLED_S = 0.2
 
 ANY_MOMENT = "any moment"
 BEFORE_COMMIT_LOG = "before Spark's commit log"
-#: In the order of a batch, but so that the ways, which begin at different ones, do not wait for each other.
+#: In the order of a batch, rotated so that the ways, which begin at different points, do not wait for each other.
 _POINTS: tuple[Step | str, ...] = (
     Step.BETWEEN_ENDS,
     Step.IN_TASKS,
@@ -46,7 +46,7 @@ _POINTS: tuple[Step | str, ...] = (
     Step.BEFORE_DECISION,
     Step.AFTER_ENDS,
 )
-#: One transaction: there is no end after the decision.
+#: An atomic batch is one transaction, so no EndTxn follows the decision.
 _NOT_IN_ATOMIC = (Step.BETWEEN_ENDS, Step.AFTER_ENDS)
 
 
@@ -56,7 +56,7 @@ def points_of(way: str) -> list[Step | str]:
 
 @dataclass
 class WayVerdict:
-    """What a reader of committed records found of one way; rows are good ones in its topic and bad ones among its dead
+    """The rows of one way for a reader of committed records: valid ones in its topic, and invalid ones among its dead
     letters."""
 
     batches: int
@@ -66,7 +66,7 @@ class WayVerdict:
     missing: int
     twice: int
     extra: int
-    #: Batches that a Spark found committed and did not write again.
+    #: Batches that a restarted Spark found committed and did not write again.
     skipped: int
     kills: Counter[str] = field(default_factory=Counter)
 
@@ -83,9 +83,9 @@ class WayVerdict:
 
 
 class KilledSpark:
-    """*folder* is empty and its own; *proxy* stands before the brokers. With *point* every way is stopped there and not
-    at steps in turn. After each kill nobody comes back for *outage_s*. *options* are further ones of the writes, and
-    *lines* the rows of a batch."""
+    """*folder* must be empty and not shared; *proxy* is the brokers' proxy. With *point* every way is stopped there in
+    place of alternating steps. After each kill Spark is restarted after *outage_s*. *options* are further ones of the
+    writes, and *lines* the rows of a batch."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class KilledSpark:
                 admin.create_topic(f"{self._name}-{way}-rejected", 2)
 
     def run(self, kills: int) -> dict[str, WayVerdict]:
-        """*kills* lives that are killed, and one that writes the rest."""
+        """Run and kill Spark *kills* times, and once more to write the rest; return the verdict of each way."""
         for number in range(kills):
             self._add_files(FILES_A_LIFE)
             points = {}
@@ -142,14 +142,14 @@ class KilledSpark:
         before = {way: self._reports(way) for way in self._ways}
         for way, point in points.items():
             if isinstance(point, Step):
-                # Not before its first batch, so that every life gets on.
+                # Not before its first batch, so that every run makes progress.
                 self._proxy.aim(self._sink(way), point, partial(self._has_reported_since, way, before[way]))
         process = self._start()
         logged = [way for way in self._ways if points[way] == BEFORE_COMMIT_LOG]
         try:
             self._await(process, lambda: all(self._stands(way) for way in self._ways if isinstance(points[way], Step)))
             time.sleep(_HANDLED_S)
-            # Those that nothing stops may have written all there was.
+            # Ways without a stop may have written all files.
             self._add_files(1)
             if ANY_MOMENT in points.values():
                 time.sleep(self._random.uniform(0, 1.5))
@@ -218,8 +218,8 @@ def start_four_ways(
     confs: Sequence[str] = (),
     log: IO[bytes],
 ) -> subprocess.Popen[bytes]:
-    """A process of :mod:`tests.support.four_ways`, in a session of its own, with *options* of the writes and *confs* of
-    Spark."""
+    """Start :mod:`tests.support.four_ways` as a process in a session of its own, with *options* of the writes and
+    *confs* of Spark."""
     confs = ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=3", *confs]
     confs += ["spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
     submit = " ".join([f"--master {master}", *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
@@ -233,7 +233,7 @@ def start_four_ways(
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill -9 driver, JVM and Python workers, which are in several process groups but in one session."""
+    """Send SIGKILL to driver, JVM and Python workers, which are in several process groups but in one session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for status in Path("/proc").glob("[0-9]*/stat"):

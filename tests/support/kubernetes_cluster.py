@@ -1,7 +1,7 @@
-"""A Kubernetes of one node, whose pods are containers of this machine. ``scripts/kubernetes.sh run`` has its programs,
-and the namespaces in which it must run; when these end, all of its processes and mounts end as well.
+"""A Kubernetes cluster of one node, whose pods are containers of this machine. ``scripts/kubernetes.sh run`` provides
+its programs, and the namespaces in which it must run; all of its processes and mounts end with these.
 
-What differs from others' clusters: one node, no images but those of :meth:`Kubernetes.load_image`, a DNS server of
+Differences from other clusters: one node, only the images of :meth:`Kubernetes.load_image`, the DNS server of
 :mod:`tests.support.cluster_dns`, and no kube-proxy, so that services have no addresses of their own.
 """
 
@@ -25,7 +25,7 @@ from tests.support.certificates import Authority
 from tests.support.cluster_dns import DOMAIN, serve_dns
 from tests.support.container_image import program, write_image
 
-#: Set in the namespaces: where the kubelet puts the pods' cgroups.
+#: Set in the namespaces: the parent of the pods' cgroups.
 CGROUP: Final = os.environ.get("KAFKALITE_KUBERNETES_CGROUP", "")
 #: This machine as pods see it: the gateway of their network.
 HOST: Final = "10.253.0.1"
@@ -35,7 +35,7 @@ _ETCD: Final = "http://127.0.0.1:2379"
 _PAUSE: Final = "local/pause:1"
 _START_S: Final = 180.0
 _CGROUPS: Final = Path("/sys/fs/cgroup")
-#: Of pods, by their class of service, with the cgroups of their containers in them.
+#: The cgroups of pods, by their quality of service class, with the cgroups of their containers.
 POD_CGROUPS: Final = _CGROUPS / "memory" / CGROUP / "kubepods"
 
 
@@ -52,9 +52,9 @@ class Kubernetes:
         self._ssl = ssl.create_default_context(cafile=str(folder / "ca.pem"))
 
     def call(self, method: str, path: str, content: object = None) -> Any:
-        """What the API answers to *content*.
+        """Send *content* and return the API's response.
 
-        :raises urllib.error.HTTPError: for an answer that is an error.
+        :raises urllib.error.HTTPError: for an error response.
         """
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         body = None if content is None else json.dumps(content).encode()
@@ -63,19 +63,19 @@ class Kubernetes:
             return json.loads(answer.read())
 
     def create(self, namespace: str, *objects: dict[str, Any]) -> None:
-        """Objects of the core API, or of the group in their ``apiVersion``."""
+        """Create objects of the core API, or of the group in their ``apiVersion``."""
         for each in objects:
             version = each["apiVersion"]
             api = f"/api/{version}" if "/" not in version else f"/apis/{version}"
             self.call("POST", f"{api}/namespaces/{namespace}/{each['kind'].lower()}s", each)
 
     def pods(self, namespace: str, selector: str) -> list[dict[str, Any]]:
-        """The pods with these labels, the oldest first."""
+        """Return the pods with these labels, the oldest first."""
         found = self.call("GET", f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")["items"]
         return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def kill(self, pod: dict[str, Any]) -> None:
-        """Kill its processes (kill -9) and delete it, as when its node is lost: a pod that is only deleted has two
+        """Kill its processes (SIGKILL) and delete it, as if its node were lost: a pod that is only deleted has two
         seconds to end."""
         for file in POD_CGROUPS.glob(f"*/pod{pod['metadata']['uid']}/*/cgroup.procs"):
             for pid in file.read_text().split():
@@ -85,7 +85,7 @@ class Kubernetes:
         self.call("DELETE", where, {"gracePeriodSeconds": 0})
 
     def log(self, pod: dict[str, Any]) -> str:
-        """What its containers have printed."""
+        """Return the output of its containers."""
         name = f"{pod['metadata']['namespace']}_{pod['metadata']['name']}_{pod['metadata']['uid']}"
         return "".join(file.read_text(errors="replace") for file in (self._folder / "logs" / name).rglob("*.log"))
 
@@ -93,7 +93,7 @@ class Kubernetes:
         self._containerd("images", "import", str(archive))
 
     def start(self) -> None:
-        """Return when the node is ready."""
+        """Start the cluster, and wait until the node is ready."""
         _run("ip", "link", "add", "pods", "type", "bridge")
         _run("ip", "addr", "add", f"{HOST}/24", "dev", "pods")
         _run("ip", "link", "set", "pods", "up")
@@ -122,7 +122,7 @@ class Kubernetes:
             process.wait()
 
     def _sign(self) -> None:
-        """The certificates of the API, the key of the service accounts' tokens, and the administrator's token."""
+        """Create the API's certificates, the key of the service accounts' tokens, and the administrator's token."""
         authority = Authority("kubernetes")
         server = authority.issue(HOST, "kubernetes.default.svc", common_name="kubernetes")
         accounts = authority.issue(common_name="accounts")
@@ -187,7 +187,7 @@ class Kubernetes:
         }
         (folder / "cni").mkdir()
         (folder / "cni" / "10-pods.conflist").write_text(json.dumps(network))
-        # Only a root that may raise priorities can give containers the scores that the kubelet asks for.
+        # Only a root user that may raise priorities can set the OOM scores that the kubelet requests.
         (folder / "containerd.toml").write_text(f"""
 version = 2
 root = "{folder}/containerd"
@@ -205,7 +205,7 @@ state = "/run/containerd"
 """)
         self._start("containerd", "--config", str(folder / "containerd.toml"))
         self._await("containerd", lambda: bool(self._containerd("version")))
-        # A pod's network belongs to a container that only sleeps.
+        # A container that only sleeps owns the network of a pod.
         pause = {"Entrypoint": ["/usr/bin/sleep", "infinity"]}
         write_image(folder / "pause.tar", _PAUSE, program("/usr/bin/sleep"), pause)
         self.load_image(folder / "pause.tar")
@@ -274,7 +274,7 @@ def _run(*command: str) -> str:
 
 @contextlib.contextmanager
 def kubernetes_cluster(folder: Path) -> Iterator[Kubernetes]:
-    """Run one whose files are in *folder*, until all pods of tests are gone with the namespaces."""
+    """Within, a cluster with its files in *folder* runs; at the end, the pods of tests end with their namespaces."""
     cluster = Kubernetes(folder)
     try:
         cluster.start()

@@ -1,7 +1,7 @@
-"""librdkafka's mock cluster: brokers written by others, which answer with the errors that a test orders.
+"""librdkafka's mock cluster: third-party brokers that respond with the errors that a test orders.
 
-The Python package has no way to them but the shared library it carries, so they are reached through ctypes. What the
-mock brokers lack (real replication, checks of sequences over restarts) is for the tests on a real Kafka.
+The Python package has no API for them, so ctypes calls the shared library that it includes. Tests on a real Kafka
+cover the features that the mock brokers lack (real replication, checks of sequences across restarts).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def is_available() -> bool:
-    """Whether this platform's confluent-kafka carries librdkafka as a library of its own."""
+    """Whether this platform's confluent-kafka includes librdkafka as a shared library."""
     return _library() is not None
 
 
@@ -70,7 +70,7 @@ class MockCluster:
         )
 
     def fail_next(self, api_key: ApiKey, codes: Sequence[ErrorCode]) -> None:
-        """The next requests of *api_key*, to whatever broker, are answered with *codes*, one each."""
+        """Respond to the next requests of *api_key*, to any broker, with *codes*, one each."""
         errors = (ctypes.c_int * len(codes))(*codes)
         self._library.rd_kafka_mock_push_request_errors_array(
             self._cluster, ctypes.c_int16(api_key), ctypes.c_size_t(len(codes)), errors

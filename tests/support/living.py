@@ -1,4 +1,4 @@
-"""What is still in memory."""
+"""Objects that are still in memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import gc
 
 
 def living(kind: type) -> int:
-    """The number of objects of *kind* that something still refers to."""
+    """Return the number of objects of *kind* that are still referenced."""
     gc.collect()
     return sum(type(each) is kind for each in gc.get_objects())

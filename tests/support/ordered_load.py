@@ -1,6 +1,6 @@
-"""Numbered records, and the question that matters afterwards: is each there, once, and in its key's order?
+"""Numbered records, and the check that each is stored once, and in the order of its key.
 
-A load is written by one thread, partly record by record and partly as columns, and judged by what librdkafka reads.
+One thread writes a load, partly record by record and partly as columns; the check uses the records that librdkafka reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEYS = 64
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with the records that were read back: everything is 0 when all is well."""
+    """The faults of the records that were read back; all counts are 0 if there are none."""
 
     missing: int
     duplicates: int
@@ -37,7 +37,7 @@ class Verdict:
 
 
 class OrderedLoad:
-    """Counts what was sent and told. :meth:`send` is for one thread; deliveries come on the producer's."""
+    """Counts sent records and reported outcomes. :meth:`send` is for one thread; callbacks run on the producer's."""
 
     def __init__(self, producer: KafkaProducer, topic: str, padding: int = 60) -> None:
         self._producer = producer
@@ -53,12 +53,12 @@ class OrderedLoad:
         self.longest_stall_s = 0.0
 
     def send(self, count: int) -> None:
-        """*count* records, in turn as columns and one by one; keys of all partitions."""
+        """Send *count* records, alternately as columns and one by one, with keys of all partitions."""
         rows = [self._row(self.sent + number) for number in range(count)]
         self.sent += count
         self._turn += 1
         with self._lock:
-            # Time in which nothing was on its way is no stall.
+            # Time without records in flight is no stall.
             if self.acknowledged + len(self.errors) >= self.sent - count:
                 self._last_told = time.monotonic()
         if self._turn % 2:
@@ -89,12 +89,12 @@ class OrderedLoad:
 
     @property
     def outstanding(self) -> int:
-        """Records whose outcome is not told yet."""
+        """The number of records whose outcome was not yet reported."""
         with self._lock:
             return self.sent - self.acknowledged - len(self.errors)
 
     def judge(self, found: Sequence[Message]) -> Verdict:
-        """Hold what was read, in order of partition and offset, against what was sent."""
+        """Compare the records that were read, in order of partition and offset, with those that were sent."""
         by_key: dict[bytes, list[int]] = collections.defaultdict(list)
         for message in found:
             by_key[message.key or b""].append(int((message.value or b"-1").split()[0]))

@@ -9,10 +9,10 @@ import random
 import socket
 from typing import Final
 
-#: Systems give connections ports from 32768 on (Linux) or 49152 on (macOS). One of those that is free now could be any
-#: client's when the server starts. The ports below are those of scripts/kafka.sh.
+#: Systems give connections ports from 32768 on (Linux) or 49152 on (macOS), so a free one of these may be in use when
+#: the server starts. The ports below are those of scripts/kafka.sh.
 _FIRST: Final = 24_000
-#: Each process of a run has ports of its own, because a port is not taken until its server starts.
+#: Each process of a run has ports of its own, because a port stays free until its server starts.
 _OF_A_PROCESS: Final = 800
 _PROCESSES: Final = 10
 
@@ -23,7 +23,7 @@ def _own_ports() -> range:
 
 
 def _in_turn() -> itertools.cycle[int]:
-    """The ports from a random one on, so that two runs seldom try the same; not with the generator that tests seed."""
+    """Return the ports from a random one on, so that two runs seldom use the same; not with the seeded generator."""
     ports = _own_ports()
     begin = random.SystemRandom().randrange(len(ports))
     return itertools.cycle([*ports[begin:], *ports[:begin]])
@@ -33,11 +33,11 @@ _ports: Final = _in_turn()
 
 
 def free_ports(count: int = 1) -> int:
-    """The first of *count* ports that follow each other, on which nobody listens now. Later calls return others."""
+    """Return the first of *count* consecutive ports without a listener. Later calls return other ports."""
     while True:
         ports = [next(_ports) for _ in range(count)]
         if ports[-1] - ports[0] != count - 1:
-            # They end and begin anew.
+            # The sequence has wrapped around.
             continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
             for port in ports:

@@ -35,7 +35,7 @@ _CLAUSE: Final = re.compile(r"^(?:What|Whoever|Who)\b")
 
 
 def prose(page: str) -> str:
-    """*page* without code, tables, comments and HTML; names in code are one word each."""
+    """Return *page* without code, tables, comments and HTML; names in code are one word each."""
     text = re.sub(r"^---\n.*?\n---\n", "", page, flags=re.DOTALL)
     text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"<!--.*?-->|<[^>\n]+>", "", text, flags=re.DOTALL)
@@ -50,7 +50,7 @@ def headings(page: str) -> list[str]:
 
 
 def sentences(page: str) -> list[str]:
-    """The sentences of the paragraphs and lists of *page*."""
+    """Return the sentences of the paragraphs and lists of *page*."""
     found: list[str] = []
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[*-]|\d+\.) )", prose(page)):
         text = " ".join(re.sub(r"^\s*(?:[*-]|\d+\.) ", "", paragraph).split())
@@ -63,13 +63,13 @@ def sentences(page: str) -> list[str]:
 
 
 def words_of_a_sentence(page: str) -> float:
-    """The average."""
+    """Return the average number of words of a sentence."""
     found = sentences(page)
     return sum(len(each.split()) for each in found) / max(len(found), 1)
 
 
 def faults(page: str) -> Iterator[str]:
-    """What breaks a rule on *page*."""
+    """Yield a description of each fault of *page*."""
     for heading in headings(page):
         if _QUESTION.match(heading):
             yield f"heading {heading!r}: a noun or an imperative"
@@ -82,7 +82,7 @@ def faults(page: str) -> Iterator[str]:
 
 
 def repeated(pages: Mapping[str, str], length: int = 9) -> list[tuple[str, str, str]]:
-    """Runs of *length* words that two of *pages* have: the pages, and the whole run."""
+    """Return the runs of at least *length* words that two of *pages* share: both pages, and the whole run."""
     places: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     words = {name: re.findall(r"[\w'.-]+", prose(text).lower()) for name, text in pages.items()}
     for name, found in words.items():
@@ -92,7 +92,7 @@ def repeated(pages: Mapping[str, str], length: int = 9) -> list[tuple[str, str, 
     last: dict[tuple[str, str], tuple[int, int]] = {}
     for run, there in sorted(places.items(), key=lambda item: item[1]):
         for (one, at), (other, other_at) in _pairs(there):
-            # The next words of a run that was counted are the same run.
+            # The words that follow a counted run belong to it.
             if last.get((one, other)) != (at - 1, other_at - 1):
                 runs.append((one, other, " ".join(run)))
             last[one, other] = (at, other_at)

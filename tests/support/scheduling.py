@@ -1,6 +1,6 @@
-"""How the processes of a run (pytest-xdist) share its tests: by files, those that share a Spark or a Kafka together.
+"""Distributes the tests of a run to its processes (pytest-xdist): by files, those with the same Spark or Kafka together.
 
-What takes longest comes first, so that no process works alone in the end.
+The longest tests come first, so that no process is the only one at the end.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parents[2]
 _SPARK = "spark: SparkSession"
-#: Fixtures of a whole run, as tests take them: each process that needs one starts one of its own. The matrix needs its
-#: servers and Spark.
+#: Fixtures of a whole run, as tests name them: each process that needs one starts its own. The matrix needs its servers
+#: and Spark.
 _SHARED = {
     "SecureServer": _SPARK,
     **{each: each for each in (_SPARK, "real_kafka: RealKafka", "kafka_of_three", "identity_kafka: IdentityKafka")},
@@ -27,7 +27,7 @@ _LONG = ("tests/spark", "tests/exactly_once", "tests/sim", "Kafka, shared", "Kaf
 
 @cache
 def group(file: str) -> str:
-    """What goes to one process with *file*, a path below the project's folder."""
+    """Return the group of *file*, a path below the project's folder; one process runs all files of a group."""
     text = (ROOT / file).read_text(encoding="utf-8")
     return next((shared for taken, shared in _SHARED.items() if taken in text), file)
 
@@ -43,13 +43,13 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
     """One unit of work for each group of files, and for each test of the exploration."""
 
     def _split_scope(self, nodeid: str) -> str:
-        # In a long run the tests of this folder take an hour of one processor, and share nothing.
+        # In a long run the tests of this folder take an hour of one processor, and share no fixtures.
         return nodeid if nodeid.startswith("tests/exploration/") else group(super()._split_scope(nodeid))
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Put the tests that share a Spark in front, then the folders whose files take long, and what needs Kafka not
-    first of all.
+    """Order the tests: those that share a Spark, then the folders whose files take long, but tests with Kafka not at
+    the very beginning.
     """
     items.sort(key=_place)
 
@@ -66,5 +66,5 @@ def _place(item: pytest.Item) -> int:
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    """None where files are not what is shared."""
+    """Return the scheduler, or None if the run does not distribute by files."""
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -16,9 +16,9 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 MAX_BLOCK_MS = 20_000
 USER = "al,ice=1"
-#: Unlike any other text, so that it can be looked for.
+#: Unlike any other text, so that tests can search for it.
 PASSWORD = 'S3cr3t,"x\\y=ü'
-#: What no log, repr or error may hold.
+#: Texts that no log, repr or error may contain.
 SECRETS = ("S3cr3t", "PRIVATE KEY", "k3y-p4ss")
 
 
@@ -27,14 +27,14 @@ def quoted(text: str) -> str:
 
 
 def users(**passwords: str) -> str:
-    """The broker's ``sasl.jaas.config``; a name with other characters than letters is given as ``USER`` is."""
+    """Return the broker's ``sasl.jaas.config``; a name with other characters than letters is passed like ``USER``."""
     entries = " ".join(f"user_{name}={quoted(password)}" for name, password in passwords.items())
     return f"org.apache.kafka.common.security.plain.PlainLoginModule required {entries};"
 
 
 @contextlib.contextmanager
 def guarded_cluster(**passwords: str) -> Iterator[EmbeddedCluster]:
-    """A cluster with ACLs: who logs in by PLAIN needs them, and who does not may do everything."""
+    """Within, a cluster with ACLs runs: clients with PLAIN need them, and unauthenticated ones have all permissions."""
     properties = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",
@@ -48,7 +48,7 @@ def guarded_cluster(**passwords: str) -> Iterator[EmbeddedCluster]:
 
 @contextlib.contextmanager
 def secure_cluster(keystore: str, host: str = "127.0.0.1", **properties: Any) -> Iterator[EmbeddedCluster]:
-    """A cluster of one node, its TLS listeners with the PEM text *keystore*; the first listener is PLAINTEXT."""
+    """Within, a cluster of one node runs: its TLS listeners have the PEM text *keystore*, the first one is PLAINTEXT."""
     key, _, chain = keystore.partition("-----BEGIN CERTIFICATE-----")
     config = parse(
         BrokerConfig,
@@ -84,7 +84,7 @@ def client_properties(cluster: EmbeddedCluster, listener: str, **properties: Any
 
 
 def produce(properties: Mapping[str, Any], count: int = 10, topic: str = "t") -> int:
-    """Send *count* records; how many were acknowledged. The first error is raised, and then no more are sent."""
+    """Send *count* records and return how many were acknowledged; raise the first error, without sending more."""
     with KafkaProducer(properties) as producer:
         producer.send(ProducerRecord(topic, b"first")).result(60)
         futures = [producer.send(ProducerRecord(topic, b"%d" % number)) for number in range(1, count)]

@@ -1,8 +1,8 @@
-"""The ways to be secure that users have, on the embedded broker and on a real Kafka, and what clients need for each.
+"""The security protocols and mechanisms for users, on the embedded broker and on a real Kafka, with client properties.
 
-A folder (:class:`Keys`) holds the PEM files; the properties of clients name them, so that Spark's executors, Kafka's
-Java tools and librdkafka read the same ones. Every server keeps a PLAINTEXT listener for whoever looks at what was
-written.
+A folder (:class:`Keys`) has the PEM files; the properties of clients name them, so that Spark's executors, Kafka's
+Java tools and librdkafka read the same ones. Every server has a PLAINTEXT listener, with which tests read the written
+records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOKENS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule r
 
 @dataclass(frozen=True)
 class Security:
-    """One way: its name is also the name of its listener, in capitals."""
+    """A security protocol with a mechanism: its name, in capitals, is also the name of its listener."""
 
     name: str
     protocol: str
@@ -49,7 +49,7 @@ class Security:
         return self.name.upper()
 
     def client_properties(self, keys: Keys) -> dict[str, str]:
-        """By Kafka's names: for our own clients, and for Java's."""
+        """Return the properties by Kafka's names: for our own clients, and for those in Java."""
         properties = {"security.protocol": self.protocol}
         if "SSL" in self.protocol:
             properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(keys.truststore)}
@@ -122,7 +122,7 @@ def make_keys(directory: Path) -> Keys:
 
 @dataclass(frozen=True)
 class SecureServer:
-    """What serves: *addresses* are the bootstrap servers of each security, *looks* the PLAINTEXT ones beside them.
+    """A server: *addresses* are the bootstrap servers of each security, *looks* those of the PLAINTEXT listener of each.
 
     *fronts* has the port that :data:`CUT` advertises, where a proxy is to listen, and the one behind it.
     """
@@ -144,7 +144,7 @@ class SecureServer:
 
 @contextlib.contextmanager
 def embedded_server(keys: Keys) -> Iterator[SecureServer]:
-    """An embedded cluster with a listener for every security but mTLS, and a second one that asks for certificates."""
+    """Within, an embedded cluster runs with a listener for every security but mTLS, and a second one for mTLS."""
     addresses: dict[Security, str] = {}
     looks: dict[Security, str] = {}
     front, behind = free_ports(1), free_ports(1)
@@ -181,7 +181,7 @@ def _cluster(keys: Keys, securities: Sequence[Security], client_auth: str, front
 def kafka_arguments(
     keys: Keys, ports: Mapping[Security, int], fronts: Mapping[Security, int] = MappingProxyType({})
 ) -> list[str]:
-    """What ``scripts/kafka.sh start`` has to be told to serve these securities, on these ports of its first node.
+    """Return the arguments of ``scripts/kafka.sh start`` for these securities, on these ports of its first node.
     *fronts* are the ports that it advertises for some of them."""
     protocols = ",".join(f"{each.listener}:{each.protocol}" for each in ports)
     arguments = []
@@ -189,7 +189,7 @@ def kafka_arguments(
         front = f":{fronts[each]}" if each in fronts else ""
         arguments += ["--listener", f"{each.listener}:{port}{front}"]
     arguments += [
-        # Given once more: of two lines of a name Java reads the last.
+        # Repeats the property: of two lines with the same name, Java uses the last.
         f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{protocols}",
         "ssl.keystore.type=PEM",
         f"ssl.keystore.location={keys.broker}",
@@ -212,7 +212,7 @@ def kafka_arguments(
 def kafka_server(
     keys: Keys, plaintext: str, ports: Mapping[Security, int], fronts: Mapping[int, int] | None = None
 ) -> SecureServer:
-    """The Kafka that was started with :func:`kafka_arguments`; SCRAM needs :func:`create_scram_user` as well."""
+    """Return the Kafka that was started with :func:`kafka_arguments`; SCRAM needs :func:`create_scram_user`, too."""
     nodes = len(plaintext.split(","))
     addresses = {each: ",".join(f"{HOST}:{port + node}" for node in range(nodes)) for each, port in ports.items()}
     addresses[PLAINTEXT] = plaintext
@@ -220,10 +220,10 @@ def kafka_server(
 
 
 def create_scram_user(plaintext: str, login: Mapping[str, str], user: str = USER, password: str = PASSWORD) -> None:
-    """Has to come once after the first start of a real Kafka; *login* is what its clients connect with."""
-    # The answer is lost when the client is.
+    """Must be called once after the first start of a real Kafka; *login* are the properties of its clients."""
+    # Without a reference to the client, its responses would be lost.
     admin = ForeignAdmin({"bootstrap.servers": plaintext})
-    # A request may have one credential of a user.
+    # A request may have only one credential per user.
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         credential = ScramCredentialInfo(kind, _SCRAM_ITERATIONS)
         change = UserScramCredentialUpsertion(user, credential, password.encode(), os.urandom(20))
@@ -234,6 +234,6 @@ def create_scram_user(plaintext: str, login: Mapping[str, str], user: str = USER
             client.cluster()
         return True
 
-    # The controller answers before the brokers know the user, and each of them hears of it by itself.
+    # The controller responds before the brokers know the user, and each of them learns of it independently.
     for address in login["bootstrap.servers"].split(","):
         until(f"a login of {user} at {address}", partial(lets_in, address), _WAIT_S)

@@ -1,11 +1,11 @@
-"""Spark's own Kafka connector reads and writes what a test has prepared: a program, for its jars come with the JVM.
+"""Spark's own Kafka connector reads and writes the topics of a test: a program, since its jars need a JVM of their own.
 
     python -m tests.support.spark_connector JARS BOOTSTRAP_SERVERS TOPIC TIMESTAMP_MS SCRATCH
 
-TOPIC holds what a producer with transactions wrote. It is read by queries and by a stream, as a whole, committed only,
-and from TIMESTAMP_MS on; prints one JSON object with the rows by the name of the reading. What was committed is written
-by Spark's own sink to TOPIC-query and TOPIC-stream. A stream of files with one checkpoint is written to TOPIC-turns by
-Spark's own sink and by kafkalite in turns.
+A transactional producer has written TOPIC. Queries and a stream read it: all records, only committed ones, and those
+from TIMESTAMP_MS on; the program prints one JSON object with the rows by the name of the reading. Spark's own sink
+writes the committed records to TOPIC-query and TOPIC-stream. Spark's own sink and kafkalite alternately write a stream
+of files with one checkpoint to TOPIC-turns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Connector:
         sink.option("checkpointLocation", scratch).trigger(availableNow=True).start().awaitTermination()
 
     def write_in_turns(self, scratch: Path) -> None:
-        """Files of ten lines, the numbers from 0 on, each in a run of the query of its own."""
+        """Write files of ten lines, the numbers from 0 on, each in a separate run of the query."""
         folder = scratch / "files"
         folder.mkdir(parents=True)
         servers = {name: value for name, value in self._options.items() if name.startswith("kafka.")}

@@ -1,10 +1,10 @@
-"""What Spark's own Kafka sink makes of options: a program, for its jars come with the JVM.
+"""The options that Spark's own Kafka sink accepts: a program, since its jars need a JVM of their own.
 
     python -m tests.support.spark_sink_check JARS
 
-Reads one JSON array of sets of options from stdin, and prints one with the reason why each is refused, or null. The
-options go the way of a write: ``KafkaSourceProvider`` makes a producer's properties of them, and each task makes a
-``KafkaProducer`` of these. Nothing is sent; the producers try their servers in the background until the JVM ends.
+Reads one JSON array of sets of options from stdin, and prints one with the reason why each is rejected, or null. The
+options are processed as in a write: ``KafkaSourceProvider`` converts them to a producer's properties, with which each
+task creates a ``KafkaProducer``. No record is sent; the producers try to connect in the background until the JVM ends.
 
 Source: apache/spark ``KafkaSourceProvider.kafkaParamsForProducer``, ``InternalKafkaProducerPool``.
 """
@@ -21,12 +21,12 @@ from pyspark.java_gateway import launch_gateway
 
 
 def companion(package: Any, name: str) -> Any:
-    """Scala's object *name*."""
+    """Return Scala's object *name*."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def refusal(jvm: Any, options: dict[str, str]) -> str | None:
-    """Why Spark's sink refuses *options*; None if it takes them."""
+    """Return why Spark's sink rejects *options*; None if it accepts them."""
     given = jvm.java.util.HashMap()
     for name, value in options.items():
         given.put(name, value)
@@ -36,7 +36,7 @@ def refusal(jvm: Any, options: dict[str, str]) -> str | None:
     try:
         parameters = provider.kafkaParamsForProducer(insensitive)
         for name in ("sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms"):
-            # Nobody waits for an identity provider.
+            # Without these, a failed login would wait for an identity provider.
             parameters.put(name, "1")
         jvm.org.apache.kafka.clients.producer.KafkaProducer(parameters)
     except Py4JJavaError as error:

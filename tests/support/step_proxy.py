@@ -1,6 +1,6 @@
-"""A proxy that stops a program between two steps of an exactly-once batch, by the requests that go over the wire.
+"""A proxy that stops a program between two steps of an exactly-once batch, by the program's requests.
 
-The program itself is unchanged and knows nothing of it. Aimed at from the test's thread; its own thread does the rest.
+The program itself is unchanged. The test's thread sets the aims; the proxy's thread applies them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.fault_proxy import Delay, Drip, Fault, FaultProxy
 
 
 class Step(Enum):
-    """Where a batch stops for good: of what goes over the wire only what comes before it reaches the broker."""
+    """The step at which a batch stops for good: only the requests before it reach the broker."""
 
     IN_TASKS = "in its tasks"
     BEFORE_DECISION = "before the decision"
@@ -28,7 +28,7 @@ class Step(Enum):
     AFTER_ENDS = "after the EndTxns"
 
 
-#: The API, whether it is the driver's (None: either), the how-manieth of a batch, and what becomes of it.
+#: The API, whether the request is the driver's (None: either), its number within a batch, and its fault.
 _WHERE = {
     Step.IN_TASKS: (ApiKey.PRODUCE, None, 1, Fault.WITHHOLD),
     Step.BEFORE_DECISION: (ApiKey.TXN_OFFSET_COMMIT, True, 1, Fault.WITHHOLD),
@@ -49,7 +49,7 @@ class _Aim:
 
 
 class StepProxy(FaultProxy):
-    """:meth:`aim` at a sink; :meth:`is_hit` says when its batch has come to the step and stands still."""
+    """Use :meth:`aim` to stop a sink; :meth:`is_hit` returns whether its batch has reached the step and is stopped."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
@@ -60,7 +60,7 @@ class StepProxy(FaultProxy):
         self._aims[sink] = _Aim(step, is_due)
 
     def forget(self) -> None:
-        """Let everything pass."""
+        """Remove all aims."""
         self._aims = {}
 
     def is_hit(self, sink: str) -> bool:
@@ -93,7 +93,7 @@ class StepProxy(FaultProxy):
         asked, by_driver, number, fault = _WHERE[aim.step]
         was_decided = aim.is_decided
         aim.is_decided = was_decided or (api_key is ApiKey.END_TXN and is_driver)
-        # A plan ends what an earlier driver has decided; those EndTxns are another batch's.
+        # Planning ends transactions that an earlier driver has decided; their EndTxns belong to another batch.
         if api_key is not asked or (by_driver is not None and by_driver is not is_driver):
             return None
         if by_driver is False and not was_decided:
@@ -106,5 +106,6 @@ class StepProxy(FaultProxy):
 
 
 def _is_rehearsal(body: TxnOffsetCommitRequest) -> bool:
-    """A driver without progress tries whether it may decide at all, and aborts that; the progress of no batch is 0."""
+    """Whether the request is the check of a driver without progress that it may decide at all, which it aborts; no batch
+    has progress 0."""
     return all(part.committed_offset == 0 for topic in body.topics for part in topic.partitions)

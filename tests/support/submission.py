@@ -1,4 +1,4 @@
-"""What docs/clusters.md does before it submits a job: a folder with the wheel, the environment and the job."""
+"""The preparation of a job as in docs/clusters.md: a folder with the wheel, the environment and the job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def replaced(text: str, old: str, new: str) -> str:
 
 
 class Submission:
-    """A folder with the wheel, where commands of the page are run by a shell with *environ*."""
+    """A folder with the wheel, in which a shell with *environ* runs commands of the page."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str], conf: str = "") -> None:
         self.folder = folder / "submission"
@@ -36,12 +36,12 @@ class Submission:
         self._environ = {**environ, "SPARK_CONF_DIR": str(self.folder)}
 
     def make_environment(self) -> None:
-        """``environment`` and ``environment.tar.gz``, once."""
+        """Create ``environment`` and ``environment.tar.gz``, once."""
         if not (self.folder / "environment.tar.gz").exists():
             self.run(block(PAGE, "venv-pack --quiet"))
 
     def submit(self, job: str, commands: str) -> str:
-        """Run *commands*, which submit the job with the source *job*; what they print."""
+        """Run *commands*, which submit the job with the source *job*, and return their output."""
         (self.folder / "orders.py").write_text(job)
         return self.run(commands)
 

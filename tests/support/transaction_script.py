@@ -1,7 +1,7 @@
-"""One list of raw requests about transactions: what two brokers answer to it is what they are compared by.
+"""A list of raw requests about transactions, by whose responses two brokers are compared.
 
-Each section is a function that asks; the answers are collected in order, with what differs between any two runs
-(producer ids, times, names) replaced by what it stands for.
+Each section is a function that sends requests; the responses are collected in order, with placeholders for values that
+differ between any two runs (producer ids, times, names).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kafka_sink.records.reader import read_batches
 from tests.fakes.record_batches import make_batch
 from tests.support.wire import Wire
 
-#: Not over yet, ask again: the transaction before is being completed, or a coordinator's place is being looked up.
+#: Retriable: the previous transaction is being completed, or the coordinator is unknown.
 _NOT_YET: Final = frozenset({3, 6, 14, 15, 16, 19, 51})
 _PATIENCE_S: Final = 90.0
 _TIMEOUT_MS: Final = 60_000
 _GROUP: Final = "script-group"
-#: The moment of an answer, its words, and what a broker may do as it likes.
+#: The time of a response, its texts, and values that a broker may choose.
 _LEFT_OUT: Final = frozenset({"throttle_time_ms", "error_message", "log_start_offset", "last_timestamp"})
 
 
 class Script:
-    """Asks, and writes down what was answered."""
+    """Sends requests and records the responses."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        """*topic* has 3 partitions and is empty; its name also sets apart the transactional ids of this run."""
+        """*topic* has 3 partitions and is empty; its name also makes the transactional ids of this run unique."""
         self._wire = Wire(bootstrap_servers, patience_s=_PATIENCE_S)
         self._topic = topic
         self._run = f"of-{topic}"
@@ -72,11 +72,11 @@ class Script:
         if isinstance(value, Struct):
             items = {item.name: getattr(value, item.name) for item in fields(value)}
             if items.get("error_code"):
-                # Not an id: what the field holds where there is none.
+                # The value of the field without a producer id.
                 items["producer_id"] = -1
             return {key: self._plain(item, key) for key, item in items.items() if key not in _LEFT_OUT}
         if isinstance(value, list):
-            # Brokers answer for partitions and topics in any order.
+            # Brokers list partitions and topics in any order.
             return sorted((self._plain(item, name) for item in value), key=repr)
         if isinstance(value, memoryview):
             return _plain_records(value)
@@ -91,7 +91,7 @@ class Script:
         return value
 
     def _settled(self, code: Callable[[Any], int], key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
-        """Ask, unheard, until the answer is not that it is too early."""
+        """Repeat a request, without recording it, until its response has no retriable error."""
         until = time.monotonic() + _PATIENCE_S
         while code(answer := self._wire.ask(key, version, *values, **named)) in _NOT_YET:
             assert time.monotonic() < until, answer
@@ -104,7 +104,7 @@ class Script:
             self._settled(lambda answer: answer.topics[0].partitions[0].error_code, ApiKey.DESCRIBE_PRODUCERS, 0, asked)
 
     def _wait_for_producer_ids(self) -> None:
-        """A broker that has just started may not have been given any."""
+        """Wait until the broker has producer ids, which it may lack after its start."""
         self._settled(lambda answer: answer.error_code, ApiKey.INIT_PRODUCER_ID, 5, None, _TIMEOUT_MS)
 
     def _find(self, key: str, key_type: int) -> None:
@@ -131,7 +131,7 @@ class Script:
         expected: tuple[int, int] = (-1, -1),
         wait: bool = True,
     ) -> tuple[int, int]:
-        """InitProducerId; with *wait* until the transaction before is over. Returns (producer id, epoch)."""
+        """Send InitProducerId, with *wait* until the previous transaction is over. Return (producer id, epoch)."""
         transactional_id = self.id(name) if name else name
         if wait and name:
             self.wait_until_complete(name)
@@ -148,7 +148,7 @@ class Script:
         version: int = 3,
         topic: str = "",
     ) -> None:
-        """AddPartitionsToTxn."""
+        """Send AddPartitionsToTxn."""
         topics = [(topic or self._topic, list(partitions))]
         self._ask(label, ApiKey.ADD_PARTITIONS_TO_TXN, version, [], self.id(name), *producer, topics)
 
@@ -184,7 +184,7 @@ class Script:
             is_control=control,
         )
         data = {"name": self._topic, "partition_data": [(partition, batch)]}
-        # A leader of a topic this young may say that it is none, also when it has been one before.
+        # The leader of a new topic may respond that it is no leader, even after it was one.
         answer = self._settled(
             lambda answer: _only_no_leader(answer.responses[0].partition_responses[0].error_code),
             *(ApiKey.PRODUCE, version, self.id(name) if name else None, -1, 10_000, [data]),
@@ -195,7 +195,7 @@ class Script:
     def end(
         self, label: str | None, name: str, producer: tuple[int, int], *, commit: bool = True, version: int
     ) -> tuple[int, int]:
-        """EndTxn, and wait until it is complete. Returns what the producer goes on with."""
+        """Send EndTxn and wait until it is complete. Return the producer id and epoch for the next transaction."""
         answer = self._ask(label, ApiKey.END_TXN, version, self.id(name), *producer, commit)
         self.wait_until_complete(name)
         return answer.producer_id, answer.producer_epoch
@@ -216,7 +216,7 @@ class Script:
         self._write_down(ApiKey.LIST_TRANSACTIONS, label, answer)
 
     def producers(self, label: str, partition: int, producer_id: int) -> None:
-        """DescribeProducers, of one producer."""
+        """Send DescribeProducers, and record the state of one producer."""
         answer = self._wire.ask(ApiKey.DESCRIBE_PRODUCERS, 0, [(self._topic, [partition])])
         (part,) = answer.topics[0].partitions
         part.active_producers = [each for each in part.active_producers if each.producer_id == producer_id]
@@ -239,7 +239,7 @@ def _only_no_leader(code: int) -> int:
 
 
 def _plain_records(data: memoryview) -> list[Any]:
-    """Batches as [offset, attributes, epoch, sequence, bytes of the records]."""
+    """Return batches as [offset, attributes, epoch, sequence, bytes of the records]."""
     return [
         [
             batch.base_offset,
@@ -406,7 +406,7 @@ def timeouts(script: Script) -> None:
     script.init("an empty id", None)
     one = script.init("1 ms", "timeout", timeout_ms=1)
     two = script.init("900000 ms", "timeout-long", timeout_ms=900_000)
-    # In this order: the first to time out leaves a marker behind its batch.
+    # The order matters: the first to time out leaves a marker after its batch.
     script.produce("batch of the longer one", "timeout-long", two, partition=2)
     script.produce("batch", "timeout", one, partition=2)
     script.wait_until_complete("timeout", of="Ongoing")
@@ -436,7 +436,7 @@ def looking(script: Script) -> None:
     script.list("only unknown states", state_filters=["Dreaming"])
     script.list("states", state_filters=["CompleteCommit", "CompleteAbort", "Empty"], version=0)
     script.list("long ones", duration_filter=1_000_000, version=1)
-    # Longer than none at all, by a clock of milliseconds.
+    # More than 0 by a clock of milliseconds.
     time.sleep(0.005)
     script.list("any duration", duration_filter=0, state_filters=["Ongoing"])
     script.list("pattern", transactional_id_pattern=".*lo+k")
@@ -507,5 +507,5 @@ SECTIONS: Final[Mapping[str, Callable[[Script], None]]] = {
 
 
 def ask_everything(bootstrap_servers: str, topic: str) -> dict[str, Any]:
-    """The answers of a broker to the whole list, by what was asked. *topic* has 3 partitions and is empty."""
+    """Return the responses of a broker to the whole list, by request. *topic* has 3 partitions and is empty."""
     return Script(bootstrap_servers, topic).run(SECTIONS)

@@ -1,7 +1,7 @@
-"""A process that moves numbers into a topic, a transaction each, until it is done or killed.
+"""A process that writes numbers to a topic, in one transaction per round, until it is done or killed.
 
-How far it is lies in the offset of GROUP for partition 0 of TOPIC, which every transaction commits with its records:
-round n writes RECORDS_PER_ROUND records ``n-0`` … ``n-19``, and commits offset n + 1. Tells of each round.
+Its progress is the offset of GROUP for partition 0 of TOPIC, which every transaction commits with its records: round n
+writes RECORDS_PER_ROUND records ``n-0`` … ``n-19``, and commits offset n + 1. It prints each round.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORDS_PER_ROUND = 20
 
 
 def progress(bootstrap_servers: str, topic: str, group: str) -> int:
-    """The round to go on with."""
+    """Return the next round."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
     )
@@ -31,7 +31,7 @@ def progress(bootstrap_servers: str, topic: str, group: str) -> int:
 
 def main(bootstrap_servers: str, topic: str, group: str, transactional_id: str, rounds: int, told: Connection) -> None:
     producer = KafkaProducer({"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id})
-    # In this order: only when no older producer can commit any more is it certain how far they came.
+    # The order matters: the progress is certain only when no older producer can commit any more.
     producer.init_transactions()
     told.send("ready")
     for number in range(progress(bootstrap_servers, topic, group), rounds):

@@ -1,8 +1,8 @@
-"""The ways to write, and on which versions of Spark and Python the tests found them to work.
+"""The ways to write, and the versions of Spark and Python on which they passed their tests.
 
-A test that proves a way says so: ``@pytest.mark.way(ATOMIC)``. ``scripts/test.sh --spark V`` runs these tests on
-another version of Spark and adds what it found to .work/ways.json, of which tests/ways.json is a copy.
-``scripts/test.sh --ways`` writes it into the table of docs/versions.md.
+The tests of a way have a marker: ``@pytest.mark.way(ATOMIC)``. ``scripts/test.sh --spark V`` runs these tests on
+another version of Spark and adds the results to .work/ways.json, of which tests/ways.json is a copy.
+``scripts/test.sh --ways`` writes them into the table of docs/versions.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WAYS: Final = (
     CONNECT,
 )
 
-#: The name under which a test's report carries its ways.
+#: The name of a test report's property for its ways.
 PROPERTY: Final = "way"
 
 ROOT: Final = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ PAGE: Final = ROOT / "docs" / "versions.md"
 
 @dataclass
 class Cell:
-    """What the tests of one way found. *needs*: what those that were skipped say that this Spark lacks."""
+    """The test results of one way. *needs* are the requirements that skipped tests found missing in this Spark."""
 
     passed: int = 0
     failed: int = 0
@@ -66,7 +66,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Run:
-    """The tests of all ways on one version of Spark, with the versions of what was installed beside it."""
+    """The results of all ways on one version of Spark, with the versions of other installed packages."""
 
     spark: str
     python: str
@@ -77,20 +77,20 @@ class Run:
 
     @classmethod
     def of(cls, entry: Mapping[str, object]) -> Run:
-        """The run in one entry of the file."""
+        """Return the run of one entry of the file."""
         cells = entry["cells"]
         assert isinstance(cells, dict)
         return cls(**{**entry, "cells": {way: Cell(**cell) for way, cell in cells.items()}})  # type: ignore[arg-type]
 
 
 def load(path: Path = RECORDED) -> list[Run]:
-    """The runs, the oldest Spark first."""
+    """Return the runs, the oldest Spark first."""
     return [Run.of(entry) for entry in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
 def add(outcomes: Iterable[tuple[str, str, str]], path: Path) -> None:
-    """Put the run that ends now into *path*, in the place of an earlier one of the same Spark and Python, which is kept
-    for the ways that this run did not try.
+    """Write the run that ends now to *path*, in place of an earlier one of the same Spark and Python, whose results are
+    kept for ways that this run did not test.
 
     *outcomes* are way, outcome (passed, failed or skipped) and the reason of a skip.
     """
@@ -119,7 +119,7 @@ def add(outcomes: Iterable[tuple[str, str, str]], path: Path) -> None:
 def _run(cells: Mapping[str, Cell]) -> Run:
     import numpy
 
-    # It has no types of its own.
+    # pandas has no type annotations.
     import pandas  # type: ignore[import-untyped,unused-ignore]
     import pyarrow
     import pyspark
@@ -139,7 +139,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def table(runs: Iterable[Run]) -> str:
-    """The table of docs/versions.md: a row for each version of Spark and Python, a column for each way."""
+    """Return the table of docs/versions.md: a row for each version of Spark and Python, a column for each way."""
     lines = [["Spark", "Python", *WAYS, "with"], ["---"] * (len(WAYS) + 3)]
     for run in runs:
         installed = ", ".join(f"{package} {version}" for package, version in run.packages.items())
@@ -148,7 +148,7 @@ def table(runs: Iterable[Run]) -> str:
 
 
 def write(runs: list[Run]) -> None:
-    """Put the table into docs/versions.md."""
+    """Write the table into docs/versions.md."""
     print_into(PAGE, "ways", f"{table(runs)}\n")
 
 

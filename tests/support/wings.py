@@ -1,9 +1,9 @@
 """The tests that a change in a wing of ARCHITECTURE.md can break: ``scripts/test.sh --wing WING`` runs them.
 
-Imports decide: a file of tests belongs to each wing of which it imports a module, itself or through what it imports,
-within functions too. So it does by modules that it names as text (``monkeypatch``, ``python -m``), and by the fixtures
-of the ``conftest.py`` above it that it names. What starts a shell script, and the rules on the source
-(``tests/architecture``), belong to all wings. The sources are searched and nothing is imported, so it takes a second.
+A file of tests belongs to each wing of which it imports a module, directly or indirectly, within functions too. Modules
+that it names in strings (``monkeypatch``, ``python -m``) count as imports, as do those of the fixtures that it uses of
+a ``conftest.py`` above it. Tests that start a shell script, and the rules on the source (``tests/architecture``),
+belong to all wings. The sources are searched and no module is imported, so it takes a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WINGS: Final = ("tools", "broker", "sink", "base")
 _OF_ALL: Final = "tests/architecture/"
 _RUNS_SCRIPT: Final = re.compile(r"\w\.sh\b")
 _SESSION: Final = re.compile(r"\bspark\b")
-#: What Spark imports by itself for a session.
+#: The package that Spark itself imports for a session.
 _OF_SESSIONS: Final = "pyspark_kafkalite"
 
 _FROM: Final = re.compile(r"^ *from ([\w.]+) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
@@ -38,7 +38,7 @@ _FUNCTION: Final = re.compile(r"^def (\w+)", re.MULTILINE)
 
 @cache
 def wings(root: Path = ROOT) -> Mapping[str, tuple[str, ...]]:
-    """The packages of each wing, as the import contract of setup.cfg has them."""
+    """Return the packages of each wing, by the import contract of setup.cfg."""
     contracts = configparser.ConfigParser()
     contracts.read(root / "setup.cfg", encoding="utf-8")
     layers = contracts["importlinter:contract:wings"]["layers"].strip().splitlines()
@@ -46,17 +46,17 @@ def wings(root: Path = ROOT) -> Mapping[str, tuple[str, ...]]:
 
 
 class Imports:
-    """What the modules below *root* import of one another."""
+    """The imports among the modules below *root*."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
         self.files: dict[str, Path] = {}
         for path in sorted(path for folder in _FOLDERS for path in (root / folder).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
-            # Spark's jobs import one another from their own folder.
+            # The jobs in spark_jobs import one another by their bare names.
             self.files[".".join(parts).removeprefix("spark_jobs.").removesuffix(".__init__")] = path
         self._texts = {name: path.read_text(encoding="utf-8") for name, path in self.files.items()}
-        #: Package → name → the module of which it has the name, be it only for type checkers.
+        #: Package → name → the module that defines the name, including imports for type checkers only.
         self._exported: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for package, path in self.files.items():
             if path.name == "__init__.py":
@@ -65,7 +65,7 @@ class Imports:
         self._direct = {name: set(self._imported(text)) for name, text in self._texts.items()}
         for package, text in self._texts.items():
             if self.files[package].name == "__init__.py":
-                # A module of the package runs none of its functions; who calls one imports its name.
+                # An import of the package runs none of its functions; their callers import their names.
                 self._direct[package] = set(self._imported(_INDENTED.sub("", text)))
                 self._direct[f"{package}()"] = set(self._imported(text))
         for name, text in self._texts.items():
@@ -76,7 +76,7 @@ class Imports:
             imported &= self._direct.keys()
 
     def of_tests(self) -> Iterator[tuple[str, set[str]]]:
-        """Each file of tests, as pytest names it, with the modules that it imports or runs itself."""
+        """Yield each file of tests, as pytest names it, with the modules that it imports or runs directly."""
         for name, path in self.files.items():
             if path.name.startswith("test_"):
                 file = path.relative_to(self._root).as_posix()
@@ -84,11 +84,11 @@ class Imports:
                 yield file, set(self.files) if is_of_all else {name, *self._fixtures(name)}
 
     def closure(self, modules: Iterable[str]) -> set[str]:
-        """*modules* and all that they import, with the packages around each."""
+        """Return *modules* and all that they import, with the parent packages of each."""
         return _reached(modules, self._direct)
 
     def dependents(self, modules: Iterable[str]) -> set[str]:
-        """*modules* and all that import one of them."""
+        """Return *modules* and all that import one of them."""
         importers: defaultdict[str, set[str]] = defaultdict(set)
         for name, imported in self._direct.items():
             for each in imported:
@@ -96,7 +96,7 @@ class Imports:
         return _reached(modules, importers)
 
     def _fixtures(self, name: str) -> Iterator[str]:
-        """What the conftest files above the module *name* import, of functions those that it names."""
+        """Yield the imports of the conftest files above the module *name*, of functions only those that it names."""
         text, parts = self._texts[name], name.split(".")
         for depth in range(1, len(parts)):
             conftest = self._texts.get(".".join([*parts[:depth], "conftest"]), "")
@@ -115,14 +115,14 @@ class Imports:
             yield self._exported[module].get(name, f"{module}()")
 
     def _longest(self, text: str) -> str:
-        """The module of which *text* names a part, or that it names."""
+        """Return the module that *text* names, or of which it names a member."""
         while text not in self.files and "." in text:
             text = text.rpartition(".")[0]
         return text
 
 
 def _names(text: str) -> Iterator[tuple[str, str]]:
-    """Module and name of each import from a module."""
+    """Yield module and name of each import from a module."""
     for module, many, few in _FROM.findall(text):
         for name in (many or few).split(","):
             if words := name.split():
@@ -130,7 +130,7 @@ def _names(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _reached(names: Iterable[str], graph: Mapping[str, set[str]]) -> set[str]:
-    """*names*, and what *graph* leads to from them."""
+    """Return *names*, and all nodes that are reachable from them in *graph*."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -142,7 +142,7 @@ def _reached(names: Iterable[str], graph: Mapping[str, set[str]]) -> set[str]:
 
 
 def files_of(root: Path = ROOT) -> Mapping[str, list[str]]:
-    """The files of tests of each wing: those that reach a module of it."""
+    """Return the test files of each wing: those that import one of its modules."""
     imports, found = Imports(root), {}
     tests = list(imports.of_tests())
     for wing, packages in wings(root).items():

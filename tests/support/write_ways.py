@@ -1,4 +1,4 @@
-"""The ways to write, for tests of what holds in each of them."""
+"""The ways to write, for tests that apply to each of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class WriteJob:
-    """What is written: *rows* of *count* numbers in the column ``id``. *sink* is the name of the sink, and
-    *exactly_once_options* are those of the ways that are exactly once.
+    """The data to write: *rows* of *count* numbers in the column ``id``. *sink* is the name of the sink, and
+    *exactly_once_options* are further options of the ways that write exactly once.
     """
 
     rows: Callable[[DataFrame], DataFrame]
@@ -77,7 +77,7 @@ def _foreach_batch(spark: SparkSession, job: WriteJob) -> None:
 
 
 def _stream_of(spark: SparkSession, job: WriteJob) -> Any:
-    """The writer of a stream of two micro-batches."""
+    """Return the writer of a stream of two micro-batches."""
     source = job.folder / "source"
     source.mkdir()
     for part in range(2):
@@ -116,8 +116,8 @@ _MARKED: Final[Mapping[str, tuple[Way, list[pytest.MarkDecorator]]]] = {
 
 
 def in_ways(*names: str, long: Collection[str] = ()) -> pytest.MarkDecorator:
-    """Parametrizes ``write``, a :data:`Way`: those of these *names* (by default all), in the normal run without those
-    in *long*.
+    """Parametrize ``write``, a :data:`Way`, with these *names* (by default all), in the normal run without those in
+    *long*.
     """
     return pytest.mark.parametrize(
         "write",
@@ -129,5 +129,5 @@ def in_ways(*names: str, long: Collection[str] = ()) -> pytest.MarkDecorator:
     )
 
 
-#: In the normal run a batch, an atomic batch and an exactly-once stream.
+#: In the normal run only a batch, an atomic batch and an exactly-once stream.
 in_few_ways: Final = in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM, FOREACH_BATCH))

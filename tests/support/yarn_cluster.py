@@ -15,7 +15,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 #: The folder with the jars.
 JARS: Final = os.environ.get("KAFKALITE_YARN_JARS", "")
 _LOCAL_FILES: Final = {"fs.defaultFS": "file:///"}
-#: What differs from a cluster of many machines: small containers, and files that may fill this machine's disk.
+#: Differences from a cluster of many machines: small containers, and files that may fill this machine's disk.
 _SETTINGS: Final = _LOCAL_FILES | {
     "yarn.scheduler.minimum-allocation-mb": "256",
     "yarn.nodemanager.resource.memory-mb": "4096",
@@ -30,7 +30,7 @@ _SETTINGS: Final = _LOCAL_FILES | {
 
 @contextlib.contextmanager
 def yarn_cluster(folder: Path) -> Iterator[Path]:
-    """Run one whose files are in *folder*; yields the folder with its configuration (``HADOOP_CONF_DIR``)."""
+    """Within, a cluster with its files in *folder* runs; yield the folder of its configuration (``HADOOP_CONF_DIR``)."""
     spark_jars = Path(pyspark.__file__).parent / "jars"
     conf = folder / "conf"
     conf.mkdir()
