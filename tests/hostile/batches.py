@@ -1,5 +1,4 @@
-"""Batches with damaged records, of every kind that a broker accepts: each affects no other record.
-"""
+"""Batches with damaged records, of every kind that a broker accepts: each affects no other record."""
 
 from __future__ import annotations
 

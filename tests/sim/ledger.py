@@ -142,8 +142,7 @@ class Ledger:
     # --- the brokers' side -------------------------------------------------------------------------------------------
 
     def received(self, partition: TopicPartition, records: memoryview, sent: int) -> list[int]:
-        """Note that a broker got *records* in a frame that entered the network at moment *sent*; return their numbers.
-        """
+        """Record that a broker got *records* in a frame sent at moment *sent*; return their numbers."""
         batches = list(read_batches(records))
         if len(batches) != 1 or not batches[0].verify_crc():
             raise ViolationError(f"what arrived for {partition} is no sound batch: {bytes(records[:80])!r}")

@@ -23,8 +23,7 @@ _TABLE: Final[list[tuple[str, str, str, str]]] = []
 
 
 def _amount(name: str, normal: _Amount, long: _Amount, meaning: str) -> _Amount:
-    """Return the value of the variable KAFKALITE_*name*, else *normal*, or *long* in the long run; of *normal*'s type.
-    """
+    """Return the value of KAFKALITE_*name*, else *normal*, or *long* in the long run; of *normal*'s type."""
     variable = f"KAFKALITE_{name}"
     _TABLE.append((variable, str(normal), str(long), meaning))
     said = os.environ.get(variable)

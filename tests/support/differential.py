@@ -216,8 +216,8 @@ class Broker:
     def play(self, scenario: str, asks: Sequence[Ask], versions: Table, other: Broker | None = None) -> int:
         """Send all of *asks* in the versions of *versions*; return the number of requests.
 
-        *other* has got the same requests: those whose results reach the brokers of a real Kafka later are repeated until
-        the responses are equal or some time has passed.
+        *other* has got the same requests: if the brokers of a real Kafka learn of a change later, the request is
+        repeated until the responses are equal or some time has passed.
         """
         number = 0
         for ask in asks:

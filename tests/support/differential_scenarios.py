@@ -50,7 +50,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 @cache
 def batch(codec: str = "none") -> bytes:
-    """Return a batch of Kafka's Java producer without its producer id: its sequences would not fit many versions."""
+    """Return a batch of kafka-python without producer id: sequences would not fit requests in many versions."""
     made = json.loads((_GOLDEN / "records" / "kafka_python.json").read_text())["batches"]
     return base64.b64decode(made[codec])
 

@@ -1,7 +1,7 @@
 """A TCP proxy between a client and its brokers that injects faults of networks and servers into chosen exchanges.
 
-It parses frames, so that a fault affects a whole request or response of one API, and rewrites the addresses that brokers
-advertise, so that no connection bypasses it. It is a context manager, and runs all connections on one thread.
+It parses frames, so that a fault affects a whole request or response of one API, and rewrites the brokers' advertised
+addresses, so that no connection bypasses it. It is a context manager, and runs all connections on one thread.
 """
 
 from __future__ import annotations

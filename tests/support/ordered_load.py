@@ -1,6 +1,6 @@
 """Numbered records, and the check that each is stored once, and in the order of its key.
 
-One thread writes a load, partly record by record and partly as columns; the check uses the records that librdkafka reads.
+One thread writes a load, partly record by record and partly as columns; the check uses records read by librdkafka.
 """
 
 from __future__ import annotations

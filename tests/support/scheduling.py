@@ -1,4 +1,4 @@
-"""Distributes the tests of a run to its processes (pytest-xdist): by files, those with the same Spark or Kafka together.
+"""Distributes the tests of a run to processes (pytest-xdist): by files, those that share a Spark or Kafka together.
 
 The longest tests come first, so that no process is the only one at the end.
 """

@@ -48,7 +48,7 @@ def guarded_cluster(**passwords: str) -> Iterator[EmbeddedCluster]:
 
 @contextlib.contextmanager
 def secure_cluster(keystore: str, host: str = "127.0.0.1", **properties: Any) -> Iterator[EmbeddedCluster]:
-    """Within, a cluster of one node runs: its TLS listeners have the PEM text *keystore*, the first one is PLAINTEXT."""
+    """Within, a cluster of one node runs: its first listener is PLAINTEXT, those with TLS have the PEM *keystore*."""
     key, _, chain = keystore.partition("-----BEGIN CERTIFICATE-----")
     config = parse(
         BrokerConfig,

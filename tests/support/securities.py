@@ -122,7 +122,7 @@ def make_keys(directory: Path) -> Keys:
 
 @dataclass(frozen=True)
 class SecureServer:
-    """A server: *addresses* are the bootstrap servers of each security, *looks* those of the PLAINTEXT listener of each.
+    """A server: *addresses* are the bootstrap servers of each security, *looks* the PLAINTEXT ones of the same brokers.
 
     *fronts* has the port that :data:`CUT` advertises, where a proxy is to listen, and the one behind it.
     """

@@ -106,6 +106,5 @@ class StepProxy(FaultProxy):
 
 
 def _is_rehearsal(body: TxnOffsetCommitRequest) -> bool:
-    """Whether the request is the check of a driver without progress that it may decide at all, which it aborts; no batch
-    has progress 0."""
+    """Whether a driver without progress checks that it may decide, and will abort; no batch has progress 0."""
     return all(part.committed_offset == 0 for topic in body.topics for part in topic.partitions)

@@ -30,7 +30,7 @@ _SETTINGS: Final = _LOCAL_FILES | {
 
 @contextlib.contextmanager
 def yarn_cluster(folder: Path) -> Iterator[Path]:
-    """Within, a cluster with its files in *folder* runs; yield the folder of its configuration (``HADOOP_CONF_DIR``)."""
+    """Within, a cluster with its files in *folder* runs; yields its configuration's folder (``HADOOP_CONF_DIR``)."""
     spark_jars = Path(pyspark.__file__).parent / "jars"
     conf = folder / "conf"
     conf.mkdir()
