@@ -1,4 +1,4 @@
-"""What the tests promise (``scripts/test.sh --behaviours``) is whole: no part and no behaviour is lost or misspelt."""
+"""No part and no behaviour is missing or misspelt in the list of ``scripts/test.sh --behaviours``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from tests.support import figures
 from tests.support.behaviours import PARTS, ROOT, Behaviour, MarkerError, behaviours, listing
 
-#: Behaviours are added; one is taken away only with what it was about.
+#: Behaviours are added; a behaviour is removed only together with the feature that it describes.
 FEWEST = 635
 
-#: A name says the condition and the behaviour; what it leaves out stands in the marker or the docstring.
+#: A name states the condition and the behaviour; further details belong in the marker or the docstring.
 LONGEST_NAME = 60
 
 

@@ -26,7 +26,7 @@ def modules() -> dict[str, Path]:
 
 @cache
 def imports(*, of_types: bool) -> Graph:
-    """Module → the modules that it imports anywhere; with *of_types* also those that only type checkers read."""
+    """Module → the modules that it imports anywhere; with *of_types* also the imports for type checkers only."""
     graph: dict[str, set[str]] = {}
     for name, path in modules().items():
         found: set[str] = set()
@@ -47,7 +47,7 @@ def _imports_in(tree: ast.AST, of_types: bool) -> Iterator[ast.ImportFrom]:
 
 
 def of_packages(graph: Graph, depth: int) -> Graph:
-    """The same between packages; a module that is above *depth* stands for itself."""
+    """The same graph between packages; a module at a depth of at most *depth* stands for itself."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, imported in graph.items():
         found[_package(name, depth)].update(_package(other, depth) for other in imported)
@@ -61,7 +61,7 @@ def _package(module: str, depth: int) -> str:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """What is left of *graph* without everything that imports nothing, or is imported by nothing, that is left."""
+    """The circles of *graph* and the paths between them: nodes that import nothing or are not imported are removed."""
     left = {name: set(others) for name, others in graph.items()}
     while True:
         imported = set().union(*left.values()) if left else set()

@@ -1,4 +1,4 @@
-"""The files in conf/ say what the program does: known keys, with the defaults of their tables."""
+"""The files in conf/ match the program: known keys, with the defaults of their tables."""
 
 from __future__ import annotations
 

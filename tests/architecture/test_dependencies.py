@@ -1,5 +1,5 @@
-"""setup.cfg and pyproject.toml name every package that is imported, itself and not by way of another, in the extra or
-group that needs it."""
+"""setup.cfg and pyproject.toml name every package that is imported, directly and not as a dependency of another
+package, in the extra or group that needs it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pathlib import Path
 from tests.support.cases import with_each
 
 ROOT = Path(__file__).parents[2]
-#: The last is a file of spark_jobs, which stands beside the jobs that import it.
+#: The last one is a file of spark_jobs, which lies in the same folder as the jobs that import it.
 OURS = {"kafka_sink", "scripts", "pyspark_kafkalite", "tests", "job_arguments"}
 #: Known to type checkers only.
 TYPES = {"_typeshed"}
-#: Which of the packages that share a name is meant.
+#: The package that provides a module, where several packages share the name.
 SHARED = {"google": ["protobuf"]}
-#: Needed and not imported: PySpark refuses its functions with Arrow without it.
+#: Required but not imported: PySpark refuses its functions with Arrow without it.
 NOT_IMPORTED = {"pandas"}
-#: Imported by files that only others run: pytest its plugin, and a suite its programs, in environments of their own.
+#: Imported only by files that other programs run: pytest its plugin, a suite its programs in environments of their own.
 ELSEWHERE = {
     ("kafka_sink/testing/plugin.py", "pytest"),
     ("tests/suites/sources/counting_faust.py", "faust"),
@@ -43,13 +43,13 @@ def normal(name: str) -> str:
 
 
 def group(name: str) -> list[str]:
-    """The requirements of a group in pyproject.toml, those of the groups that it includes among them."""
+    """The requirements of a group in pyproject.toml, including those of the groups that it includes."""
     entries = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"][name]
     return [line for each in entries for line in ([each] if isinstance(each, str) else group(each["include-group"]))]
 
 
 def named(*extras: str, groups: Sequence[str] = ()) -> set[str]:
-    """What an installation with these extras and groups has by its own name."""
+    """The packages that an installation with these extras and groups requires directly."""
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
     options = [parser["options.extras_require"][extra] for extra in extras] + [
@@ -60,7 +60,7 @@ def named(*extras: str, groups: Sequence[str] = ()) -> set[str]:
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """The top-level modules that a file imports anywhere, of others and not of Python's own library."""
+    """The top-level third-party modules that a file imports anywhere."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):

@@ -32,14 +32,14 @@ from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-#: Errors that no user sees: of the command line, which prints their texts.
+#: Errors that users never see: those of the command line, which prints only their texts.
 OF_COMMANDS = {"InputTooLongError"}
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built without a warning."""
+    """Build the site, without a warning."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-b", "html", str(DOCS), str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
@@ -134,11 +134,11 @@ CONTEXT = click.Context(cli)
 
 
 def unknown_words(words: list[str]) -> list[str]:
-    """Those of *words*, a command line of kafkalite, that are no command or no option of it."""
+    """Return the words of *words*, a command line of kafkalite, that are neither a command nor an option of it."""
     commands: list[click.Command] = [cli]
     while words and not words[0].startswith("-") and isinstance(group := commands[0], click.Group):
         names, words = words[0].split("|"), words[1:]
-        # Of "list|create" each has to exist.
+        # Each name in "list|create" has to exist.
         found = [
             group.get_command(click.Context(group), name) for name in names if name in group.list_commands(CONTEXT)
         ]
@@ -163,7 +163,7 @@ def test_each_cell_beside_other_clients_has_a_test() -> None:
     assert [name for name in tests if name not in declared] == []
 
 
-#: Options by their names on the pages: those of the sink, and those of Kafka's that something here reads.
+#: Options by their names on the pages: the sink's options, and those of Kafka's that this project reads.
 TABLES = (
     SinkOptions,
     WriteSpec,
@@ -204,7 +204,7 @@ def test_defaults_on_the_pages_are_those_of_the_code() -> None:
     checked = 0
     for page, name, number, unit in stated:
         for table in TABLES:
-            # The sink asks the brokers for the longest time-out of transactions.
+            # The sink requests the largest transaction timeout that the brokers allow.
             if name in config.keys(table) and name != "transaction.timeout.ms":
                 default = config.keys(table)[name][1].default
                 if isinstance(default, int):
@@ -218,7 +218,7 @@ def test_defaults_on_the_pages_are_those_of_the_code() -> None:
 
 #: Texts of Spark and of Python.
 OF_OTHERS = {"ModuleNotFoundError: No module named 'kafka_sink'"}
-#: Types, code and commands, which are no texts of errors.
+#: Types, code and commands, which are not texts of errors.
 NO_TEXT = re.compile(r"^(?:array of|map of|interval day|kafkalite|pip|spark-submit|python|--)|[=(){}/$<>]")
 WITH_TEXTS: tuple[str, ...] = ("limits", "troubleshooting", "monitoring", "permissions", "clusters", "errors")
 WITH_TEXTS += ("dead-letters", "ui", "streaming", "batch")
@@ -238,7 +238,7 @@ def test_texts_on_the_pages_are_those_of_the_code() -> None:
         for text in re.findall(r"`([^`]+)`", prose(DOCS / f"{name}.md")):
             if len(text.split()) < 3 or text in OF_OTHERS or NO_TEXT.search(text):
                 continue
-            # Without names, codes and addresses, which stand for others.
+            # Names, codes and addresses are placeholders, so they are removed.
             for piece in re.split(r"…|'[^']*'|\b[A-Z_]{4,}\b|\d+\.\d+\S*", text):
                 words = " ".join(piece.split()).strip(" ,:;")
                 if len(words.split()) >= 2:

@@ -1,4 +1,4 @@
-"""The versions of Apache Kafka that scripts/kafka.sh runs, and what errors and documentation say of them."""
+"""The versions of Apache Kafka that scripts/kafka.sh runs, as errors and the documentation state them."""
 
 from __future__ import annotations
 

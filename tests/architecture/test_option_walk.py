@@ -1,4 +1,4 @@
-"""How far an option walks from the call of a write to the values that its tasks get."""
+"""The modules through which an option passes from the call of a write to the values that its tasks receive."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def stream() -> object:
 
 
 def entered(call: Callable[[], object]) -> list[str]:
-    """The modules that *call* enters, in its order. Those of ``common`` are the language that options are written in,
-    which each table speaks."""
+    """The modules that *call* enters, in the order of their calls. Modules of ``common`` do not count: every table uses
+    them to define options."""
     modules: list[str] = []
 
     def note(frame: FrameType, event: str, argument: Any) -> None:

@@ -1,4 +1,4 @@
-"""What setup.cfg says about the package is what lies in the tree."""
+"""The metadata in setup.cfg match the packages in the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests use what a class offers to everybody; the exceptions are listed here, each with its reason."""
+"""Tests use the public interface of a class; the exceptions are listed here, each with its reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 
-#: Public in spite of the underscore: named tuples, what notebooks call, and what other projects document for users.
+#: Public in spite of the underscore: named tuples, hooks of notebooks, and documented names of other projects.
 PUBLIC = frozenset(
     {"_replace", "_asdict", "_fields", "_exit", "_repr_html_", "_PARTITION_EOF", "_MSG_TIMED_OUT", "_UNKNOWN_TOPIC"}
 )
@@ -16,7 +16,7 @@ PUBLIC = frozenset(
 #: Calls that take the name of an attribute as a string.
 BY_NAME = frozenset({"setattr", "getattr", "hasattr", "delattr", "object"})
 
-#: File → the private names that it uses, each for the reason that stands beside the use.
+#: File → the private names that it uses; a comment beside each use states the reason.
 ALLOWED: dict[str, set[str]] = {
     "fakes/producing.py": {"_queues"},
     "fakes/sender_world.py": {"_settings"},

@@ -37,9 +37,9 @@ OTHERS = {
     for page in (*sorted((DOCS / "internals").glob("*.md")), *(ROOT / f"{n}.md" for n in ("README", "SECURITY")))
     if "{include}" not in page.read_text(encoding="utf-8")
 }
-#: Pages that log runs and differences.
+#: Pages that list runs and differences.
 LOGS = {"docs/internals/compatibility.md", "docs/internals/differences.md"}
-#: Pages whose example another test runs than test_docs_commands.py, which runs each command of ``kafkalite``.
+#: Pages whose example is run by a test other than test_docs_commands.py, which runs each command of ``kafkalite``.
 RUN = {
     "tutorial": "tests/spark/test_tutorial.py",
     "clusters": "tests/spark/test_clusters_page.py",
@@ -109,7 +109,7 @@ def helped(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
 
 
 def in_words(text: str) -> str:
-    """*text* of a docstring or a comment, with a word for each name of code."""
+    """Return *text* of a docstring or a comment, in which a word replaces each name of code."""
     return re.sub(r"``[^`]*``|:\w+:`[^`]*`|\*\w+\*", "code", text)
 
 
@@ -128,7 +128,7 @@ def modules() -> list[tuple[Path, str, ast.Module]]:
 
 
 def internal() -> Iterator[tuple[str, str]]:
-    """All docstrings and comments, and where they are."""
+    """All docstrings and comments, with their locations."""
     documented_nodes = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for path, source, tree in modules():
         for node in ast.walk(tree):
@@ -148,7 +148,7 @@ def test_all_docstrings_and_comments_keep_the_rules_for_words() -> None:
 
 
 def errors() -> Iterator[tuple[str, str]]:
-    """The texts of errors and warnings in the code, and where they are."""
+    """The texts of errors and warnings in the code, with their locations."""
     for path, _, tree in modules():
         for node in ast.walk(tree):
             said: list[ast.expr] = []

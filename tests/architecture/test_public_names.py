@@ -1,4 +1,4 @@
-"""What users may import: the names that are promised, and pages that use no others."""
+"""The names that users may import: the list of public names, and pages that use no others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts.print_public import PUBLIC, lines, names_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = ROOT / "docs" / "public-names.txt"
-#: What users read and copy; the jobs of spark_jobs are a part of this project.
+#: Pages and examples that users read and copy; the jobs of spark_jobs are a part of this project.
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name for name in ("README.md", "SECURITY.md")),

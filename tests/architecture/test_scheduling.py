@@ -1,4 +1,4 @@
-"""Files that share what takes long to start go to one process of a run."""
+"""Files that share resources with a long start-up run in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on the source that import contracts cannot say. Each test lists every place that breaks its rule."""
+"""Rules on the source that import contracts cannot express. Each test lists every place that breaks its rule."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kafka_sink.common.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[2] / "kafka_sink"
 
-#: The only maker of threads: whatever they run is a step that tests can run without them.
+#: The only module that creates threads: the work of each thread is a step that tests can run without a thread.
 THREAD_MAKER = PACKAGE / "common" / "threads.py"
 THREAD_MODULES = frozenset({"threading", "_thread", "concurrent.futures", "futures", "multiprocessing"})
 THREAD_MAKERS = frozenset(
     {"Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "Process", "start_new_thread"}
 )
 WALL_CLOCK_READERS = frozenset({"now", "utcnow", "today"})
-#: What CPython 3.11.0 to 3.11.4 match wrongly in some patterns: possessive quantifiers and atomic groups.
+#: Possessive quantifiers and atomic groups, which CPython 3.11.0 to 3.11.4 match wrongly in some patterns.
 POSSESSIVE = re.compile(r"(?<!\\)(?:[*+?]|\{\d*,?\d*\})\+|\(\?>")
 LEFT_FOR_LATER = ("TODO", "FIXME", "XXX")
 
@@ -83,7 +83,7 @@ def test_nothing_reads_the_wall_clock_through_datetime() -> None:
 
 
 def expressions(tree: ast.Module) -> Iterator[ast.AST]:
-    """All nodes of *tree* but docstrings."""
+    """All nodes of *tree* except docstrings."""
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     return (node for node in ast.walk(tree) if id(node) not in docstrings)
 
@@ -138,7 +138,7 @@ def test_no_function_is_a_stub() -> None:
     assert found == []
 
 
-#: What says that an error is about the value of an option.
+#: Matches an error about the value of an option.
 NAMES_AN_OPTION = re.compile(
     r"^(unknown )?options? |\.option\(|\b(key|value)\.(format|schema)\b|ssl\.|sasl\.|deadLetterTopic"
 )

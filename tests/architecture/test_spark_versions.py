@@ -1,4 +1,4 @@
-"""The tables of the ways to write are what the runs on other versions of Spark have found (tests/ways.json)."""
+"""The tables of the ways to write match the results of the runs on other versions of Spark (tests/ways.json)."""
 
 from __future__ import annotations
 

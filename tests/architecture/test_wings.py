@@ -1,4 +1,4 @@
-"""The wings of ARCHITECTURE.md: each package is in one, the import contracts have the same, and each has a budget."""
+"""The wings of ARCHITECTURE.md: each package is in one, the import contracts list the same, and each has a budget."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kafka_sink"
-#: The modules directly in kafka_sink are what programs import of the sink.
+#: The modules directly in kafka_sink are the sink's public imports.
 OF_THE_PACKAGE = "sink"
 
 
 class Wing(NamedTuple):
-    """A row of the drawing, with those below it that have no name of their own."""
+    """A row of the diagram, including the rows below it that have no name of their own."""
 
     most_lines: int
     packages: list[str]

@@ -1,4 +1,4 @@
-"""What every Selectable must do: the same tests over real sockets and over the fake that other tests stand on."""
+"""The contract of every Selectable: the same tests over real sockets and over the fake that other tests use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def frames(data: bytes) -> list[bytes]:
 
 
 class World(ABC):
-    """A Selectable with a server to connect to, and that server's end of the one connection there is."""
+    """A Selectable, a server to connect to, and the server's end of the only connection."""
 
     selectable: Selectable
     address: SocketAddress
@@ -67,7 +67,7 @@ class World(ABC):
 
     @abstractmethod
     def server_reads_on(self, size: int) -> None:
-        """Takes *size* bytes while the polls that follow write them."""
+        """Read *size* bytes while the subsequent polls write them."""
 
     def poll_until(self, attribute: str) -> None:
         for _ in range(PATIENCE):
@@ -77,7 +77,7 @@ class World(ABC):
         pytest.fail(f"{attribute} stays empty")
 
     def become_ready(self) -> None:
-        """A handshake may follow on being connected."""
+        """Poll until the connection is ready: a handshake may follow after it is connected."""
         for _ in range(PATIENCE):
             if self.selectable.can_send("0"):
                 return
@@ -121,7 +121,7 @@ class RealWorld(World):
         self._server.close()
 
     def server_stops_reading(self) -> None:
-        """It reads nothing unless a test says so; the system's buffers between the two are of some size."""
+        """The server reads only when a test calls for it; the system's buffers in between have a limited size."""
 
     def server_reads_on(self, size: int) -> None:
         self._reading = threading.Thread(target=self._read, args=[size], daemon=True)
@@ -142,7 +142,7 @@ class RealWorld(World):
 
 
 class TlsWorld(RealWorld):
-    """The same over TLS; Python's own blocking TLS sockets are the server."""
+    """The same over TLS; the server uses Python's own blocking TLS sockets."""
 
     authority = Authority()
     identity = authority.issue("127.0.0.1")
@@ -184,21 +184,21 @@ class Tls12World(TlsWorld):
 
 
 class HesitantWorld(RealWorld):
-    """The same over a socket that moves any number of bytes at a time."""
+    """The same over a socket that transfers a random number of bytes at a time."""
 
     def _channel_builder(self) -> ChannelBuilder:
         return HesitantChannelBuilder(super()._channel_builder(), random.Random(1))
 
 
 class HesitantTlsWorld(TlsWorld):
-    """The same, with TLS over it."""
+    """The same, with TLS over that socket."""
 
     def _channel_builder(self) -> ChannelBuilder:
         return HesitantChannelBuilder(super()._channel_builder(), random.Random(1))
 
 
 class HoldingWorld(RealWorld):
-    """The same over a transport that takes bytes and sends them later, in records."""
+    """The same over a transport that accepts bytes and sends them later, in records."""
 
     def _channel_builder(self) -> ChannelBuilder:
         return HoldingChannelBuilder(None, random.Random(1), asks=False)

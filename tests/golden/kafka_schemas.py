@@ -1,4 +1,4 @@
-"""Apache Kafka's message schemas: as kafka-python ships them, and those that it lacks, from Kafka's protocol guide."""
+"""Apache Kafka's message schemas: those that kafka-python ships, and the missing ones from Kafka's protocol guide."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def schema_of(name: str) -> Json:
         return schema
     header, *lines = BEYOND_KAFKA_PYTHON[name].strip().splitlines()
     key, kind, valid, flexible = header.split()
-    # The fields that are open at each depth; a line is one deeper than its parent.
+    # The fields that are open at each depth; a line may be one level deeper than its parent.
     levels: list[list[Json]] = [[]]
     for line in lines:
         depth = len(line) - len(line.lstrip())

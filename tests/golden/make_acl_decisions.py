@@ -1,9 +1,9 @@
-"""Make the answers of Apache Kafka's StandardAuthorizer to questions about random ACLs.
+"""Record the decisions of Apache Kafka's StandardAuthorizer on requests against random ACLs.
 
     python tests/golden/make_acl_decisions.py --jars DIRECTORY
 
 DIRECTORY holds the jars of a Kafka distribution; its classes are driven through py4j. Names, prefixes, principals and
-hosts are few, so that many ACLs apply to each question and contradict each other.
+hosts are few, so that many ACLs apply to each request and contradict each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES = ("a", "ab", "abc", "abd", "b", "hardcode", "*")
 PRINCIPALS = ("User:alice", "User:bob", "User:*", "User:CN=c, O=d")
 HOSTS = ("*", "10.0.0.1", "10.0.0.2", "0:0:0:0:0:0:0:1")
 CLIENTS = (("User:alice", "10.0.0.1"), ("User:bob", "::1"), ("User:CN=c, O=d", "10.0.0.2"), ("User:root", "10.0.0.1"))
-#: Operations of topics, and those that ACLs may have as well.
+#: Operations of topics, and the operations that ACLs may have in addition.
 OPERATIONS = (3, 4, 5, 6, 7, 8, 10, 11)
 ALL = 2
 TYPES = (2, 3)
@@ -49,7 +49,7 @@ def random_acls(drawn: random.Random) -> list[Acl]:
 
 
 class StandardAuthorizer:
-    """Kafka's own, with *acls*."""
+    """Kafka's own authorizer, with *acls*."""
 
     def __init__(self, gateway: Any, acls: list[Acl], *, allow_everyone: bool) -> None:
         self._gateway, jvm = gateway, gateway.jvm
@@ -133,7 +133,7 @@ def make_decisions(gateway: Any) -> list[dict[str, Any]]:
             name = drawn.choice([each for each in NAMES if each != "*"])
             allowed = authorizer.allows(*client, operation, resource_type, name)
             questions.append([*client, operation, resource_type, name, allowed])
-        # Of a type of resource Kafka asks only for WRITE on topics.
+        # For a type of resource, Kafka authorizes only WRITE on topics.
         questions += [[*client, 4, 2, None, authorizer.allows_any(*client, 4, 2)] for client in CLIENTS]
         made.append({"acls": acls, "allow_everyone": allow_everyone, "questions": questions})
     return made

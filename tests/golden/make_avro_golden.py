@@ -29,7 +29,7 @@ TARGET = Path(__file__).parent / "avro.json"
 
 
 def make_rows(spark: SparkSession) -> DataFrame:
-    """Of each type, in fields that may be null and in fields that may not."""
+    """Rows with each type, in nullable fields and in required fields."""
     number = f.col("id")
     named = {
         "yes": number % 2 == 0,
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _as_stream(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows as Spark hands them to the sink, as one value."""
+    """Return the rows as Spark passes them to the sink, as one value."""
     for batch in batches:
         stream = pa.BufferOutputStream()
         with pa.ipc.new_stream(stream, batch.schema) as writer:

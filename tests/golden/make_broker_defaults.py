@@ -1,8 +1,8 @@
-"""Makes the list of the options of Kafka's broker with their defaults, as its own class declares them.
+"""Write the options of Kafka's broker with their defaults, as its own class declares them.
 
     python -m tests.golden.make_broker_defaults --jars DIRECTORY
 
-DIRECTORY holds the jars of Apache Kafka 4.3.0, which are driven through py4j; the list goes to
+DIRECTORY holds the jars of Apache Kafka 4.3.0, which are driven through py4j; the list is written to
 ``tests/golden/kafka_broker_defaults.txt``.
 """
 
@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("kafka_broker_defaults.txt")
 
 
 def defaults() -> dict[str, str]:
-    """The defaults in the file, as texts; empty for none."""
+    """The defaults in the file, as text; an empty string for an option without a default."""
     lines = FILE.read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 

@@ -1,7 +1,7 @@
-"""Writes key_material.json: keys, certificates and key stores as openssl and Java's keytool write them, also in ways
-that both have given up. Run as ``python -m tests.golden.make_key_material``; needs openssl 3 and keytool.
+"""Write key_material.json: keys, certificates and key stores made by openssl and Java's keytool, also in formats that
+both no longer write by default. Run as ``python -m tests.golden.make_key_material``; needs openssl 3 and keytool.
 
-All of it is for tests, and no secret.
+All keys are for tests only and are not secret.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 PASSWORD = "keypass"
 FILE = Path(__file__).with_name("key_material.json")
-#: As openssl's -v1 and -v2 name them.
+#: The names of openssl's options -v1 and -v2.
 PBES1 = (
     "PBE-MD5-DES", "PBE-MD5-RC2-64", "PBE-SHA1-DES", "PBE-SHA1-RC2-64", "PBE-SHA1-RC4-128", "PBE-SHA1-RC4-40",
     "PBE-SHA1-3DES", "PBE-SHA1-2DES", "PBE-SHA1-RC2-128", "PBE-SHA1-RC2-40",

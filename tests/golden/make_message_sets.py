@@ -1,9 +1,9 @@
-"""Make the golden message sets: record formats 0 and 1 with every codec that they have, and a record batch behind them.
+"""Make the golden message sets: record formats 0 and 1 with every codec that they support, followed by a record batch.
 
     python tests/golden/make_message_sets.py --jars DIRECTORY
 
 DIRECTORY holds the jars of Apache Kafka 3.9, the last release that writes these formats: its ``MemoryRecords.builder``,
-driven through py4j, writes the segment, and its ``MemoryRecords`` says which records a consumer finds in it. Both go to
+driven through py4j, writes the segment, and its ``MemoryRecords`` reads the records as a consumer would. Both go to
 ``tests/golden/records/message_sets.json``.
 """
 
@@ -21,7 +21,7 @@ APPENDED = 1_600_000_000_000
 
 
 class Part(NamedTuple):
-    """Records of one call: *step* between their offsets (as behind a compaction), *size* of their values."""
+    """Records of one call: *step* between their offsets (as after a compaction), *size* of their values."""
 
     magic: int
     codec: str = "none"
@@ -43,7 +43,7 @@ PARTS = [
 
 
 def segment(jvm: Any) -> tuple[bytes, int]:
-    """The segment, and the offset behind it."""
+    """The segment, and its next offset."""
     record = jvm.org.apache.kafka.common.record
     written, offset = b"", 0
     for part in PARTS:
@@ -69,7 +69,7 @@ def segment(jvm: Any) -> tuple[bytes, int]:
 
 
 def rows(jvm: Any, data: bytes) -> list[list[object]]:
-    """Offset, timestamp, key, the beginning of the value, and its length, of each record that Java reads."""
+    """Offset, timestamp, key, the beginning of the value, and the value's length, of each record that Java reads."""
     utils = jvm.org.apache.kafka.common.utils.Utils
     found: list[list[object]] = []
     records = jvm.org.apache.kafka.common.record.MemoryRecords.readableRecords(jvm.java.nio.ByteBuffer.wrap(data))

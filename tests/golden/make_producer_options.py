@@ -1,4 +1,4 @@
-"""Makes the list of the options of Kafka's Java producer from the page that its ``ProducerConfig`` prints.
+"""Write the options of Kafka's Java producer, from the page that its ``ProducerConfig`` prints.
 
 ``scripts/kafka.sh run org.apache.kafka.clients.producer.ProducerConfig | python -m tests.golden.make_producer_options``
 """

@@ -1,12 +1,12 @@
-"""Capture what real clients and a real broker say to each other, as golden frames.
+"""Capture the requests and responses that real clients and a real broker exchange, as golden frames.
 
     scripts/kafka.sh start --port 19192 --dir .work/kafka/captures advertised.listeners=PLAINTEXT://127.0.0.1:19191
     python tests/golden/make_protocol_captures.py --broker 127.0.0.1:19192 --listen 19191 --jars DIRECTORY
     scripts/kafka.sh stop --dir .work/kafka/captures
 
-Stands between the clients (librdkafka, kafka-python, Apache Kafka's Java client) and the broker while each creates a
-topic, writes to it, reads it and deletes it. The first request and response of every client, API and version that is
-declared here is written to ``tests/golden/protocol/captured.json``.
+A proxy between the clients (librdkafka, kafka-python, Apache Kafka's Java client) and the broker, while each client
+creates a topic, writes to it, reads it and deletes it. The first request and response of every client, API and version
+that this project declares is written to ``tests/golden/protocol/captured.json``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC = "captured"
 
 
 class Proxy:
-    """Passes frames on and pairs each response with its request."""
+    """Forwards frames and pairs each response with its request."""
 
     def __init__(self, listen: int, broker: tuple[str, int]) -> None:
         self.client = ""
@@ -54,7 +54,7 @@ class Proxy:
     @staticmethod
     def _pass_on(source: socket.socket, target: socket.socket, keep: Callable[[bytes], None]) -> None:
         stream = source.makefile("rb")
-        # Either side may hang up while the other still has something to say.
+        # Either side may close the connection while the other one still has bytes to send.
         with contextlib.suppress(OSError), target:
             while len(size := stream.read(4)) == 4:
                 payload = stream.read(*struct.unpack(">i", size))
@@ -82,7 +82,7 @@ class Proxy:
 
 
 def run_client_of_the_future(bootstrap: str) -> None:
-    """Ask for ApiVersions 99, flexible as it would be: every client must be able to read the answer (KIP-511)."""
+    """Send ApiVersions 99 with a flexible header: every client must be able to read the answer (KIP-511)."""
     host, _, port = bootstrap.partition(":")
     with socket.create_connection((host, int(port))) as connection:
         request = struct.pack(">hhih", 18, 99, 7, -1) + b"\0" + b"\2a\2b\0"

@@ -1,4 +1,4 @@
-"""Make the golden bytes of every API and version, by encoders that are not ours.
+"""Make the golden bytes of every API and version, with encoders of other projects.
 
     python tests/golden/make_protocol_golden.py values
     python tests/golden/make_protocol_golden.py kafka-python
@@ -6,8 +6,8 @@
 
 ``values`` fills every field of every message declared here, from Apache Kafka's JSON schemas (``kafka_schemas.py``);
 ``kafka-python`` encodes those of its messages, and ``kafka-clients`` (Apache Kafka's own Java classes, driven through
-py4j; DIRECTORY holds the jars of a Kafka distribution) all of them. What they wrote lies in ``tests/golden/protocol``.
-Run all three again after adding an API.
+py4j; DIRECTORY holds the jars of a Kafka distribution) all of them. The output is in ``tests/golden/protocol``. Run all
+three again after adding an API.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 def messages() -> Iterator[tuple[str, range]]:
-    """Every message we declare: Kafka's name and our versions. Nothing else of ours takes part in making the bytes."""
+    """Every declared message: Kafka's name and our versions. No other code of ours takes part in making the bytes."""
     for api in APIS.values():
         for kind in (api.request, api.response):
             yield kind.__name__, range(api.versions.min, api.versions.max + 1)
@@ -52,7 +52,7 @@ def covers(versions: str | None, version: int) -> bool:
 
 
 def full(field: Json, numbers: Iterator[int]) -> Any:
-    """A value that is not the default, different for every field."""
+    """A value other than the default, different for every field."""
     kind = field["type"]
     number = next(numbers)
     if kind.startswith("[]"):
@@ -98,7 +98,7 @@ def make_values() -> Json:
 
 
 def at_version(fields: list[Json], values: Json, version: int) -> Iterator[tuple[Json, Any]]:
-    """The values that *version* has fields for; null becomes empty where the version has no null."""
+    """The values of the fields that *version* has; null becomes empty where the version is not nullable."""
     for field in fields:
         name = snake_case(field["name"])
         if covers(field["versions"], version) and name in values:
@@ -134,7 +134,7 @@ def kafka_python_struct(kind: Any, fields: list[Json], values: Json, version: in
             return bytes.fromhex(value)
         return uuid.UUID(value) if field["type"] == "uuid" else value
 
-    # kafka-python gives the authorized operations a name and a type of its own, in the same place.
+    # kafka-python gives the authorized operations a name and a type of its own, at the same position.
     names = dict(zip((field["name"] for field in fields), kind.fields, strict=True))
     found = {}
     for field, value in at_version(fields, values, version):

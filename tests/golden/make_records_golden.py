@@ -57,7 +57,7 @@ def write_with_librdkafka(bootstrap: str, topic: str, codec: str) -> None:
 
 
 def kafka_python_batch(codec: str) -> bytes:
-    """By its own encoder: its producer refuses some of the records, but its consumer must read them all."""
+    """Use kafka-python's own encoder: its producer refuses some of the records, but its consumer must read them all."""
     from kafka.record.memory_records import MemoryRecordsBuilder
 
     builder = MemoryRecordsBuilder(magic=2, compression_type=CODECS.index(codec), batch_size=1 << 20)

@@ -1,8 +1,8 @@
-"""Makes a file of ``tests/golden/state/``: what this version leaves in Kafka and in reports.
+"""Write a file of ``tests/golden/state/``: the state that this version leaves in Kafka and in reports.
 
     python -m tests.golden.make_state tests/golden/state/VERSION.json
 
-Run once for each release; the files of earlier ones are never made again.
+Run once for each release; the files of earlier releases are never written again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(target: Path) -> None:
         cluster.create_topic(TOPIC, 3)
         report = Path(folder, "report.jsonl")
         options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "reportPath": str(report)}
-        # The last one was committed before.
+        # The last one was committed earlier.
         for more in (1, 2, None, 2):
             version = {} if more is None else {"txnAppId": SINK, "txnVersion": str(more)}
             rows.write.format("kafkalite").options(**options, **version).mode("append").save()

@@ -1,9 +1,9 @@
-"""Write ``transaction_answers.json``: what a broker answers to the list in ``tests/support/transaction_script.py``.
+"""Write ``transaction_answers.json``: a broker's answers to the requests in ``tests/support/transaction_script.py``.
 
     scripts/kafka.sh start --port 0 --dir DIR
     python -m tests.golden.make_transaction_answers BOOTSTRAP "Apache Kafka 4.3.0, transaction.version 2"
 
-The second argument is kept in the file, as what the answers were made by.
+The file stores the second argument as the source of the answers.
 """
 
 from __future__ import annotations

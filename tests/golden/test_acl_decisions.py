@@ -1,4 +1,4 @@
-"""The authorizer decides as Kafka's StandardAuthorizer has decided."""
+"""The authorizer makes the same decisions as Kafka's StandardAuthorizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro by columns against spark-avro: the schema that it derives, and the bytes of its ``to_avro``."""
+"""The columnar Avro encoder against spark-avro: the derived schema, and the bytes of ``to_avro``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows() -> pa.Array:
 
 
 def with_decimals_as_bytes(avro: Any) -> Any:
-    """*avro* as kafkalite derives it: spark-avro writes decimals as fixed."""
+    """*avro* as kafkalite derives it, with decimals as bytes: spark-avro writes decimals as fixed."""
     if isinstance(avro, list):
         return [with_decimals_as_bytes(each) for each in avro]
     if not isinstance(avro, dict):

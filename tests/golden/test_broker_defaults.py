@@ -1,4 +1,4 @@
-"""The broker's defaults are Kafka's, but for those that the page of differences lists with their reasons."""
+"""The broker's defaults are Kafka's, except those that the page of differences lists with their reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_sink.common.config import keys
 from tests.golden.make_broker_defaults import defaults
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "differences.md"
-#: Options whose text differs although their meaning is Kafka's.
+#: Options whose text differs although the meaning is the same as Kafka's.
 THE_SAME = {
     "listeners": "the default port is in the address with which the cluster is started",
     "listener.security.protocol.map": "the order of a map",

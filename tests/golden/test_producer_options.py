@@ -1,4 +1,4 @@
-"""Every option of Kafka's Java producer is known: as an option, as one without effect, or as one that is refused."""
+"""Every option of Kafka's Java producer is known: as supported, as one without effect, or as one that is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.cases import with_each
 SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
 #: Options of earlier versions, which configurations may still contain.
 OF_OLDER_VERSIONS = {"auto.include.jmx.reporter"}
-#: Options of Java's providers, which its producer passes on to them.
+#: Options of Java's security providers, which Kafka's producer passes on to them.
 OF_PROVIDERS = {
     name
     for name in {*other_names.NO_EFFECT, *other_names.NOT_SUPPORTED}

@@ -1,4 +1,4 @@
-"""Whole frames that foreign clients and a real broker exchanged: read, and written again byte for byte."""
+"""Whole frames that other clients and a real broker exchanged are decoded, and encoded again to the same bytes."""
 
 from __future__ import annotations
 

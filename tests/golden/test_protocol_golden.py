@@ -1,4 +1,4 @@
-"""Our codec against bytes of encoders that are not ours, for every message and version, both ways."""
+"""This project's codec against the bytes of other encoders, for every message and version, in both directions."""
 
 from __future__ import annotations
 

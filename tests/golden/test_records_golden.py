@@ -1,6 +1,6 @@
-"""Batches that foreign producers wrote, read and written again; ours, read by a foreign consumer.
+"""Batches of other producers are read and written again; another consumer reads the batches of this project.
 
-The golden files say who made them; ``make_records_golden.py`` makes them anew.
+The golden files name the programs that made them; run ``make_records_golden.py`` to make them again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each released version has left in Kafka and in reports is read; see ``make_state.py``."""
+"""This version reads the state that each released version has left in Kafka and in reports; see ``make_state.py``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_state_of_a_released_version_is_read(file: Path, tmp_path: Path) -> None
     assert progress is not None and (progress.version, len(progress.transactions)) == (2, 3)
     ids = [each.transactional_id for each in progress.transactions]
     assert {sink_of_id(each) for each in ids} == {(state["group"], state["topic"])}
-    # This version writes more: the transaction that decided it. The older one refuses that.
+    # This version also writes the transaction that decided the version, in a format that older versions refuse.
     assert progress.decider is None
     returned(store.write(DRIVER, progress.transaction_version, progress, 3, progress))
     assert returned(store.read()) == replace(progress, decider=DRIVER.producer)

@@ -1,4 +1,5 @@
-"""Avro by columns against fastavro, row by row: equal bytes, whatever the types and however Arrow holds the rows."""
+"""The columnar Avro encoder against fastavro, row by row: equal bytes for all types and layouts of the rows in Arrow.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def _nullable(name: str, shape: Shape) -> dict[str, Any]:
 @settings(often, max_examples=max(AVRO_BATCHES // 3, 1))
 @given(batches())
 def test_derived_schemas_are_read_by_fastavro(batch: tuple[Shape, list[Any]]) -> None:
-    """What is read from a payload and written again is the payload."""
+    """A payload that fastavro reads and writes again has the same bytes."""
     shape, rows = batch
     schema = derive_schema(shape.arrow, "value")
     encoded = avro_encoder(schema, shape.arrow, "value").encode(pa.array(rows, shape.arrow)).to_pylist()

@@ -1,4 +1,4 @@
-"""Whatever happens to a pool, bytes out and bytes available are its total."""
+"""After any sequence of operations on a pool, the allocated and the available bytes add up to its total."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOTAL = 100
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Threads are played by actions that run while the one under test waits."""
+    """Actions that run while the thread under test waits take the place of other threads."""
 
     @initialize(poolable=st.sampled_from([1, 7, 10, 33, 100]))
     def make(self, poolable: int) -> None:

@@ -1,6 +1,6 @@
-"""Answers that no honest broker gives: the producer below its threads survives them all, and ends in Kafka's errors.
+"""Malformed or false responses: the producer below its threads survives them all, and ends in Kafka's errors.
 
-Every episode has a seed, named in a failure. KAFKALITE_FUZZ_EPISODES sets how many there are.
+Every episode has a seed, which a failure names. KAFKALITE_FUZZ_EPISODES sets their number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_STEPS = 3_000
 
 @pytest.fixture(autouse=True)
 def nobody_else_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names that brokers make up are not looked up anywhere."""
+    """Host names that hostile brokers make up are never resolved."""
     look_up = socket.getaddrinfo
 
     def find(host: str, *arguments: Any, **options: Any) -> Any:
@@ -80,7 +80,7 @@ MANGLERS: list[Mangler] = [_truncate, _flip, _huge_length, _other_correlation, _
 
 
 def _lie(rng: random.Random, body: Struct, version: int) -> Struct:
-    """An answer that is well formed and wrong."""
+    """A response that is well-formed but false."""
     if isinstance(body, MetadataResponse):
         rng.choice(METADATA_LIES)(rng, body)
     elif isinstance(body, ProduceResponse):
@@ -152,7 +152,7 @@ PRODUCE_LIES = [_codes, _other_places, _other_topic, _too_few_or_many, _false_le
 
 
 class HostileWorld(SenderWorld):
-    """While :attr:`hostile`, a share of the answers is mangled, false, missing or replaced by the connection's end."""
+    """While :attr:`hostile`, a share of the responses is mangled, false, missing or replaced by a disconnect."""
 
     def __init__(self, rng: random.Random) -> None:
         brokers = FakeBrokers(leaders=[1, 2, 1], nodes=2)
@@ -238,7 +238,7 @@ def test_no_answer_hangs_or_breaks_the_producer(figure: Figure, caplog: pytest.L
         failed += world.failed
         most_steps = max(most_steps, steps)
         recovered += recovers(world, seed)
-        # Whoever expired in flight keeps its memory until its connection has ended; by now all have.
+        # A batch that expired in flight keeps its memory until its connection is closed; by now all are closed.
         world.assert_memory_is_back()
     figure("episodes", EPISODES)
     figure("bad answers", attacks)
@@ -249,9 +249,9 @@ def test_no_answer_hangs_or_breaks_the_producer(figure: Figure, caplog: pytest.L
 
 
 def recovers(world: HostileWorld, seed: int) -> bool:
-    """Once brokers are honest again records flow, unless a lie was of the lasting kind."""
+    """Once brokers are honest again, records are delivered, unless a false response has a lasting effect."""
     world.hostile = False
-    # False versions count for as long as a connection does.
+    # False versions remain valid for the lifetime of a connection.
     for connection_id in list(world.network.connections):
         world.network.lose(connection_id)
     for _ in range(20):
@@ -273,8 +273,8 @@ def recovers(world: HostileWorld, seed: int) -> bool:
 
 
 def _was_told_for_good(world: HostileWorld) -> bool:
-    """A fatal error, a long throttle time, or a leader epoch beyond all that honest brokers will ever tell."""
+    """A fatal error, a long throttle time, or a leader epoch above any that honest brokers will return."""
     is_over = world.transactions is not None and world.transactions.has_fatal_error
-    # Private: outside a node that is throttled looks like one whose connection is still being set up.
+    # Private: from outside, a throttled node cannot be distinguished from one whose connection is still being set up.
     is_throttled = any(s.throttled_until_ms > world.clock.now_ms for s in world.client.states._nodes.values())
     return is_over or is_throttled or any(info.leader_epoch for info in world.metadata.fetch().partitions)

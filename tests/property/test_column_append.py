@@ -1,4 +1,4 @@
-"""Columns end in the very batches that single records would, whatever happens between."""
+"""Columns produce exactly the batches that single records would, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _timestamps = st.one_of(st.integers(999_000, 1_001_000), st.integers(0, 2**45))
 class Chunk(NamedTuple):
     rows: list[Row]
     has_timestamps: bool
-    #: The sender drains everything after the rows were planned and encoded, before they are appended.
+    #: The sender drains all batches after the rows were planned and encoded, before they are appended.
     is_drained_within: bool
 
 
@@ -49,7 +49,7 @@ def chunks(draw: Any) -> Chunk:
     return Chunk(draw(st.lists(rows, min_size=1, max_size=40)), draw(st.booleans()), draw(st.booleans()))
 
 
-#: What happens to a producer: a chunk, a few single records, a drain, or time that passes.
+#: The events of a producer: a chunk, a few single records, a drain, or time that passes.
 events = st.lists(
     st.one_of(
         chunks(),
@@ -64,7 +64,7 @@ events = st.lists(
 
 
 class Producer:
-    """An accumulator and everything that was drained from it."""
+    """An accumulator and all batches that were drained from it."""
 
     def __init__(self, clock: FakeClock, batch_size: int, codec: CompressionType) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""A compacted log beside a model: random writers, readers while it is compacted, crashes at every step of it."""
+"""A compacted log against a model: random writers, readers during the compaction, crashes at every step of it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_readers_see_what_the_model_allows(seed: int) -> None:
 
 @pytest.mark.behaviour("Compaction", "24 hours of a compacted topic: a reader that follows has every last value")
 def test_a_reader_of_24_hours_has_every_last_value() -> None:
-    """A batch or an end of a transaction every two minutes; the reader reads what is new twice an hour."""
+    """A batch or the end of a transaction every two minutes; the reader reads the new records twice an hour."""
     world = CompactedLog(24, replace(CONFIG, segment_bytes=4000, segment_ms=10 * 60_000))
     following: list[tuple[bytes | None, bytes | None]] = []
     position = compactions = largest = 0
@@ -75,7 +75,7 @@ def test_a_reader_of_24_hours_has_every_last_value() -> None:
     fresh = world.read(committed=True).records
     assert table_of(following) == table_of((record.key, record.value) for record in fresh) == world.table()
     assert compactions > 20
-    # Written were some 150 kB.
+    # About 150 kB were written.
     assert largest < 40_000
 
 
@@ -84,8 +84,8 @@ FIRST = DIRECTORY / f"{0:020d}.log"
 
 
 def prepared() -> CompactedLog:
-    """A log with all that a compaction meets, which is due for its third one: it has gaps, and a tombstone and the
-    marker of an aborted transaction whose times are over."""
+    """A log with every kind of data that a compaction handles, due for its third compaction: it has gaps, and a
+    tombstone and the marker of an aborted transaction whose retention times are over."""
     world = CompactedLog(7, replace(CONFIG, segment_bytes=700, compaction=replace(RULES, delete_retention_ms=600_000)))
     world.write((b"key-1", b"hidden"), producer=3, in_transaction=True)
     world.end(3, commit=False)
@@ -136,7 +136,7 @@ def test_a_crash_at_every_step_leaves_a_right_log(lose: Callable[[MemoryFileSyst
         crashed.check_producers()
         states.add(crashed.disk.files[FIRST].data == world.disk.files[FIRST].data)
         if step % 5 == 0:
-            # The next compaction finishes the work.
+            # The next compaction completes the work.
             while crashed.compact():
                 pass
             crashed.check_compacted()

@@ -1,5 +1,5 @@
-"""Protobuf by columns against Google's library, message by message: equal bytes, whatever the types and however Arrow
-holds the rows.
+"""The columnar Protobuf encoder against Google's library, message by message: equal bytes for all types and for all
+layouts of the rows in Arrow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.behaviour(
         "Protobuf", "Payloads are those of Google's library, byte by byte, for rows of random messages"
     ),
-    # As many as the long run tries take an hour.
+    # The number of examples of the long run takes about an hour.
     pytest.mark.timeout(7200),
 ]
 
@@ -45,7 +45,7 @@ def encoder_of(schema: str, kind: pa.DataType) -> FieldsEncoder:
 
 
 def in_order(encoded: pa.Array, schema: str, shape: Shape, rows: list[Any], begin: int = 0) -> list[bytes | None]:
-    """The payloads of *encoded* with the entries of maps in the oracle's order, which it gives them; others stay."""
+    """The payloads of *encoded* with the entries of maps in Google's order; all other bytes stay."""
     found: list[bytes | None] = encoded.to_pylist()
     for index, payload in enumerate(found):
         if payload is not None and has_long_map(shape, rows[index]):

@@ -1,4 +1,4 @@
-"""Properties of the codec over every message and version: round trips, and what damaged bytes may do."""
+"""Properties of the codec over every message and version: round trips, and the handling of damaged bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support import amounts
 from tests.support.cases import with_each
 
 SEEDS = list(golden_seeds())
-#: Bytes between two places that are damaged or cut; versions take turns with the places.
+#: The number of bytes between two places that are damaged or cut; versions alternate over the places.
 APART = amounts.DAMAGE_APART
 quick = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
@@ -51,7 +51,7 @@ def round_trips(kind: type[Struct], version: int) -> None:
 
 @with_each("kind", message_kinds())
 def test_a_value_is_carried_or_refused_or_ignorable(kind: type[Struct]) -> None:
-    """No version drops a value silently, except where Kafka says that it may."""
+    """No version drops a value silently, except where Kafka marks the field as ignorable."""
     for field in kind.SCHEMA.fields:
         at = min(version for version in versions_of(kind) if version in field.versions)
         value = getattr(golden_message(kind, at, "full"), field.name)
@@ -78,7 +78,7 @@ def test_every_truncation_is_a_protocol_error() -> None:
 
 @with_each("damage", ["ff", "ffff", "fffe", "8000", "7fffffff", "80000000", "ffffffff", "ffffffff0f", "808080808080"])
 def test_damaged_bytes_are_read_or_refused(damage: str) -> None:
-    """An extreme number over any place raises nothing but ProtocolError."""
+    """An extreme number at any position raises nothing but ProtocolError."""
     patch = bytes.fromhex(damage)
     for kind, version, data in SEEDS:
         for at in range(version % APART, len(data), APART):
@@ -120,7 +120,7 @@ def read_or_refuse(kind: type[Struct], version: int, data: bytes | bytearray) ->
         read = decode(kind, data, version)
     except ProtocolError:
         return
-    # What was accepted is a message like any other.
+    # An accepted message can be encoded and decoded again.
     again = decode(kind, b"".join(encode(read, version)), version)
-    # A number that is none is not equal to itself, and looks the same.
+    # NaN is not equal to itself, but its repr is the same.
     assert again == read or repr(again) == repr(read)

@@ -1,6 +1,6 @@
-"""Answers that no honest broker gives, against the log reader: it ends in time, in Kafka's errors or with records.
+"""Malformed or false responses against the log reader: it ends in time, in Kafka's errors or with records.
 
-Every episode has a seed, named in a failure. KAFKALITE_FUZZ_EPISODES sets how many there are.
+Every episode has a seed, which a failure names. KAFKALITE_FUZZ_EPISODES sets their number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.unit.consumer.test_fetched_partition import ABORT, COMMIT, marker
 EPISODES = amounts.FUZZ_EPISODES
 MOST_REQUESTS = 2_000
 TIMEOUT_MS = 5_000
-#: What one answer takes of the fake clock.
+#: The time on the fake clock that one response takes.
 ANSWER_MS = 10
 CODES = [-1, 1, 2, 3, 5, 6, 9, 13, 29, 56, 74, 75, 76, 100, 103, 9999]
 
@@ -94,7 +94,7 @@ def _damaged(rng: random.Random, data: PartitionData) -> None:
 
 
 def _markers(rng: random.Random, data: PartitionData) -> None:
-    """Abort markers for nobody, twice, and before what they abort."""
+    """Abort markers of unknown producers, duplicated ones, and ones before the records that they abort."""
     markers = [marker(rng.randrange(8), rng.choice([0, 1, 7]), rng.choice([ABORT, ABORT, COMMIT])) for _ in range(4)]
     data.records = memoryview(b"".join([*markers, _bytes_of(data)]))
 
@@ -122,7 +122,7 @@ FETCH_LIES: list[Callable[[random.Random, PartitionData], None]] = [
 
 
 class HostileCluster(FakeLogCluster):
-    """Lies in a share of its answers, and counts them."""
+    """Returns false responses in a share of the requests, and counts them."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(3, nodes=2)

@@ -39,10 +39,10 @@ Entries = list[tuple[str, bytes | None]]
 
 @st.composite
 def byte_columns(draw: st.DrawFn, rows: int) -> Rows:
-    """Rows of one length or of many, with or without nulls, short ones and ones that cross varint lengths."""
+    """Rows of one length or of many, with or without nulls, short ones and ones that cross the lengths of varints."""
     longest = draw(st.sampled_from([0, 1, 4, 7, 8, 9, 12, 13, 30, 64, 65, 200, 8200]))
     if longest > 200:
-        # Made of a pattern: only the length matters, and hypothesis would take long to draw so many bytes.
+        # Repeats a pattern: only the length matters, and hypothesis would take long to draw so many bytes.
         sizes = draw(st.lists(st.integers(0, longest), min_size=rows, max_size=rows))
         return [b"0123456789"[: 1 + size % 10] * (size // (1 + size % 10)) for size in sizes]
     shortest = draw(st.sampled_from([0, longest]))
@@ -54,7 +54,7 @@ def byte_columns(draw: st.DrawFn, rows: int) -> Rows:
 
 @st.composite
 def deltas(draw: st.DrawFn, rows: int, limit: int) -> list[int]:
-    """Numbers of all sizes below *limit*, of either sign, or all alike."""
+    """Numbers of all magnitudes below *limit*, of either sign, or all equal."""
     bits = draw(st.sampled_from([0, 3, 6, 7, 13, 14, 31, 56, limit]))
     edge = min(1 << bits, (1 << limit) - 1)
     if draw(st.booleans()):
@@ -200,7 +200,7 @@ SEEDS = golden_seeds()
 
 
 def read_all(data: bytes) -> None:
-    """Either records or CorruptRecordError: whatever else comes out fails the test."""
+    """Return the records, or accept CorruptRecordError: any other error fails the test."""
     try:
         for view in read_all_formats(data):
             view.verify_crc()

@@ -1,9 +1,9 @@
-"""Requests of every API and version that nobody sane sends, through decoder and handlers: nothing escapes, each is
-answered once or costs its connection.
+"""Malformed and unusual requests of every API and version, through decoder and handlers: no exception escapes, and each
+request is answered once or closes its connection.
 
-Requests are made from the declared fields, with values that handlers look at (topics and ids that exist, extreme
-numbers, batches), and half of them are damaged afterwards. ``KAFKALITE_FUZZ_REQUESTS`` sets how many; a failure names
-the seed and the request that did it.
+Requests are built from the declared fields, with values that handlers use (topics and ids that exist, extreme numbers,
+batches), and half of them are damaged afterwards. ``KAFKALITE_FUZZ_REQUESTS`` sets their number; a failure names the
+seed and the request that caused it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.fakes.record_batches import make_batch
 from tests.support import amounts
 
 REQUESTS = amounts.FUZZ_REQUESTS
-#: A broker is used for so many, so that what one leaves behind meets the next, and a failure can be repeated.
+#: Requests to one broker: later requests meet the state that earlier ones left, and a failure is repeatable.
 PER_BROKER = 500
 _DAMAGE = [b"\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff" * 4, b"\xff\xfe", b"\0" * 4, b"\xff" * 10, b"\x80" * 6]
 _STRINGS = ["t", "u", "", "..", "nowhere", "x" * 300, "a\0b", "1", "0", "GROUP", "__consumer_offsets", "retention.ms"]
@@ -64,7 +64,7 @@ class Maker:
     def message(self, kind: type[Struct], version: int) -> Any:
         made = kind()
         for field in kind.SCHEMA.fields:
-            # What is left out keeps its default, which is what most requests have in most fields.
+            # A field that is omitted keeps its default, as most fields of most requests do.
             if version in field.versions and self.chance.random() < 0.8:
                 null = version in field.nullable and self.chance.random() < 0.2
                 setattr(made, field.name, None if null else self._value(field.type, version))
@@ -94,7 +94,7 @@ class Maker:
         return chance.choice([0, 0, 0, 1, 1, 2, 3, max(-1, low), max(-2, low), low, high, chance.randint(low, high)])
 
     def _damaged(self, data: bytes) -> bytes:
-        """Other bytes somewhere, or an end too early, or more than there should be."""
+        """Replace some bytes, truncate the frame, or append bytes."""
         chance = self.chance
         damaged = bytearray(data)
         for _ in range(chance.randrange(1, 4)):
@@ -109,7 +109,7 @@ class Maker:
 
 
 def answers_of(node: BrokerNode, frame: bytes) -> list[object] | None:
-    """What becomes of *frame*, now or when everything that can be waited for is over; None: it is no request."""
+    """The responses to *frame*, immediate and after all possible waits; None if it is not a request."""
     node.responses.clear()
     try:
         node.handle_frame(frame)

@@ -1,8 +1,8 @@
-"""A client's NetworkClient and a broker's Processor, each over its own selector, while bytes move as one seed says.
+"""A client's NetworkClient and a broker's Processor, each over its own selector, while one seed decides how bytes move.
 
-Requests and responses are of every size; responses come whole, in pieces or not at all (acks=0), some throttled; with
-SASL the client authenticates again in the middle. No request is refused by a connection that was ready for it, none
-fails, and each is answered once, with its own answer, in the order of the requests.
+Requests and responses have various sizes; responses come whole, in pieces or not at all (acks=0), some throttled; with
+SASL the client re-authenticates in the middle. A connection that was ready refuses no request, none fails, and each is
+answered once, with its own response, in the order of the requests.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ VERSIONS = ApiVersionsResponse(
 
 
 class CountingSelector(KSelector):
-    """Counts how often a client authenticates again."""
+    """Counts the re-authentications of a client."""
 
     authenticated_again = 0
 
@@ -81,7 +81,7 @@ class CountingSelector(KSelector):
 
 
 class Broker:
-    """A processor, and handlers that take their time."""
+    """A processor, and handlers that take some time."""
 
     def __init__(self, rng: random.Random, clock: FakeClock, way: str, sasl: bool) -> None:
         self.rng = rng
@@ -115,7 +115,7 @@ class Broker:
         self.processor.accept(AcceptedConnection(accepted, "127.0.0.1"), may_block=False)
 
     def step(self) -> None:
-        # The next poll is not to wait.
+        # The next poll must not wait.
         self.selector.wakeup()
         self.processor.run_once()
         while self.channel.queued:
@@ -161,13 +161,13 @@ class Broker:
 
 
 def answer_to(asked: SyncGroupRequest) -> bytes:
-    """Of any size, and like no other."""
+    """Return a response of a random size that is unlike any other."""
     number = asked.generation_id
     return bytes(asked.assignments[0].assignment[:8]) + bytes(SIZES[number % len(SIZES)])
 
 
 class Client:
-    """Sends whenever it may, and takes down what becomes of it."""
+    """Sends requests whenever the connection allows it, and records their outcomes."""
 
     def __init__(self, rng: random.Random, clock: FakeClock, way: str, sasl: bool, broker: Broker) -> None:
         self.rng = rng

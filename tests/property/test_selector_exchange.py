@@ -1,7 +1,7 @@
-"""Two selectors talk over real sockets while a random hand mutes, unmutes, polls and holds memory back.
+"""Two selectors exchange frames over real sockets while random steps mute, unmute, poll and withhold memory.
 
-Whatever it does, and however the bytes move on the way, every frame arrives once, whole and in order; nothing is
-refused that :meth:`Selectable.can_send` has allowed, and what was reported as sent arrives even if the sender closes.
+Whatever the steps, and however the bytes move, every frame arrives once, whole and in order; nothing is refused that
+:meth:`Selectable.can_send` has allowed, and a frame that was reported as sent arrives even if the sender closes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENCE = 20_000
 
 
 class End:
-    """One selector, what it still has to send, and what it got."""
+    """One selector, the frames that it still has to send, and the frames that it received."""
 
     def __init__(self, rng: random.Random, builder: ChannelBuilder) -> None:
         self.rng = rng
@@ -127,12 +127,12 @@ def test_every_frame_arrives_once_whole_and_in_order(way: str, seed: int) -> Non
         assert right.received == left.sent
         assert left.pool.available_bytes == right.pool.available_bytes == MEMORY_BYTES
         reported, arrived = _close_while_sending(*rng.sample((left, right), 2))
-        # Whoever closes with bytes unread resets the connection, and this transport has some of its own to say.
+        # Closing a socket with unread bytes resets the connection, and this transport also sends bytes of its own.
         assert arrived >= reported or way == "holding"
 
 
 def _close_while_sending(leaving: End, staying: End) -> tuple[int, int]:
-    """Frames that were reported as sent before the end, and those that arrived."""
+    """The number of frames that were reported as sent before the close, and of those that arrived."""
     for _ in range(3):
         leaving.queue("a")
     for _ in range(leaving.rng.randint(0, 20)):

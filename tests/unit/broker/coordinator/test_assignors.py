@@ -1,4 +1,4 @@
-"""Who is to have which partition: fair, complete, and with as little moved as that takes."""
+"""Assignment of partitions to members: fair, complete, and with as few moved partitions as that allows."""
 
 from __future__ import annotations
 
@@ -89,5 +89,5 @@ def test_every_partition_has_one_subscriber(data: st.DataObject) -> None:
                 for member in members.values()
             ]
             kept = sum(len(mine & members[owner].target) for owner, mine in after.items())
-            # Nobody gives up more than what is above the fair share.
+            # A member gives up only the partitions above its fair share.
             assert kept >= sum(min(len(each), sum(partitions.values()) // len(members)) for each in usable)

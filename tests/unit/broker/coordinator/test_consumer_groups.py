@@ -1,5 +1,5 @@
-"""Groups with group.protocol=consumer (KIP-848): how members come, share, give up, go and are lost, on a clock that
-stands still."""
+"""Groups with group.protocol=consumer (KIP-848): how members join, receive and revoke partitions, leave and are fenced,
+on a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_a_member_gets_what_another_one_has_given_up(world: GroupWorld) -> None:
     one, two = Consumer(world, "one", slow=True), Consumer(world, "two")
     joined = one.heartbeat()
     assert (joined.epoch, group_of(world).state, one.partitions) == (2, "Stable", all_of("t", 4))
-    # Nothing has changed, and nothing is said.
+    # Nothing has changed, so the response has no assignment.
     assert one.heartbeat(topic_names=None, rebalance_timeout_ms=-1, owned=None).assignment is None
 
     assert (two.heartbeat().epoch, two.owned) == (3, set())
     assert group_of(world).state == "Reconciling"
     told = one.heartbeat(topic_names=None, rebalance_timeout_ms=-1, owned=None)
-    # It keeps its epoch until it has given up two of them.
+    # It keeps its epoch until it has revoked two of its partitions.
     assert told.epoch == 2 and told.assignment is not None and len(told.assignment) == 2
     assert one.heartbeat(owned=None).epoch == 2 and two.heartbeat().assignment == frozenset()
     one.give_up()
@@ -116,13 +116,13 @@ def test_wrong_epochs_are_fenced_and_a_lost_answer_is_repeated(world: GroupWorld
     settle(one, two)
     owned = frozenset(one.owned)
     assert (one.epoch, one.refusal(epoch=9), one.refusal(epoch=1)) == (3, *[ErrorCode.FENCED_MEMBER_EPOCH] * 2)
-    # As if the answer with epoch 3 had been lost: the client has no more than what it was assigned.
+    # As if the response with epoch 3 had been lost: the client owns only partitions that were assigned to it.
     again = one.heartbeat(epoch=2, owned=owned)
     assert (again.epoch, again.assignment) == (3, owned)
     assert one.refusal(epoch=2, owned=owned | two.owned) is ErrorCode.FENCED_MEMBER_EPOCH
     assert one.refusal(epoch=2, owned=None) is ErrorCode.FENCED_MEMBER_EPOCH
     assert one.refusal(member_id="three") is ErrorCode.UNKNOWN_MEMBER_ID
-    # A client that has begun anew with its id is told again what it has.
+    # A client that rejoins with its member id receives its assignment again.
     assert one.heartbeat(epoch=0, owned=frozenset()).assignment == owned
 
 
@@ -140,7 +140,7 @@ def test_who_says_nothing_in_time_is_removed(world: GroupWorld) -> None:
     while waited < REBALANCE_MS - 30_000:
         world.wait(30_000)
         waited += 30_000
-        # It is alive, and goes on reading what it was to give up.
+        # The member is alive, and continues to read the partitions that it has to revoke.
         one.heartbeat(owned=None)
         two.heartbeat()
     world.wait(30_000)
@@ -201,11 +201,11 @@ def test_a_pattern_follows_the_topics(world: GroupWorld) -> None:
     world.cluster.delete_topics(["u-1"], remove_logs=lambda topics: None)
     settle(one, two)
     assert one.partitions | two.partitions == {("u-2", 0), ("u-2", 1)}
-    # What its client may not know of is not for it.
+    # A topic that its client may not describe is not assigned to it.
     one.heartbeat(topic_regex="[tu].*", may_describe=lambda topic: topic != "t")
     settle(two)
     assert group_of(world).regexes["[tu].*"] == {"u-2"}
-    # Permissions are looked at again from time to time, while the topics are the same.
+    # Permissions are checked again periodically, even if the topics have not changed.
     for _ in range(20):
         world.wait(SESSION_MS - 1)
         one.heartbeat(topic_regex=None)
@@ -273,7 +273,7 @@ def test_who_may_commit_and_read_offsets(world: GroupWorld) -> None:
     settle(one, two)
     (mine, _), (other, _) = (sorted(each.partition for each in client.owned) for client in (one, two))
     assert commit(world, "one", 3, mine) is ErrorCode.NONE
-    # It has had this one since epoch 2; the other one it was not given, or only in epoch 3.
+    # It has owned this partition since epoch 2; the other one was never assigned to it, or only in epoch 3.
     assert commit(world, "one", 2, mine) is ErrorCode.NONE
     assert commit(world, "one", 2, other) is ErrorCode.STALE_MEMBER_EPOCH
     assert commit(world, "two", 2, other) is ErrorCode.STALE_MEMBER_EPOCH
@@ -330,7 +330,7 @@ def test_offsets_expire_and_an_empty_group_with_them(tmp_path: Path) -> None:
     assert world.groups.fetch(GROUP) == {} and world.groups.all() == []
 
 
-# --- the two protocols ------------------------------------------------------------------------------------------------
+# --- both group protocols ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour(
@@ -401,7 +401,7 @@ def test_members_go_on_after_a_restart(world: GroupWorld, tmp_path: Path) -> Non
     after.cluster = world.cluster
     lost = Consumer(after, "lost")
     assert lost.refusal(epoch=3) is ErrorCode.UNKNOWN_MEMBER_ID
-    # Deadlines begin anew, also that of a member which has to give something up.
+    # Session timeouts start again after the restart, also for a member that has to revoke partitions.
     after.wait(SESSION_MS)
     assert group_of(after).state == "Empty"
 
@@ -413,7 +413,7 @@ def test_a_change_that_cannot_be_stored_has_not_happened(world: GroupWorld, monk
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "transaction", _no_disk)
         assert Consumer(world, "two").refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        # A heartbeat that changes nothing needs no disk.
+        # A heartbeat that changes nothing is not written to disk.
         assert one.refusal() is ErrorCode.NONE
         world.wait(SESSION_MS)
         assert group_of(world) is before or group_of(world) == before
@@ -454,7 +454,7 @@ SUBSCRIPTIONS = (frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"}), froz
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Members come, go, are lost, are slow and subscribe otherwise; never do two of them have one partition."""
+    """Members join, leave, are lost, are slow and resubscribe; two of them never own the same partition."""
 
     @initialize()
     def start(self) -> None:
@@ -501,7 +501,7 @@ class AnyOrder(RuleBasedStateMachine):
         self._time_goes_by()
 
     def _time_goes_by(self) -> None:
-        """Long enough for a lost member; the others say that they live. Who was slow for too long has to stop."""
+        """Wait long enough for a lost member to expire, while the others send heartbeats and fenced members stop."""
         for _ in range(3):
             self.world.wait(SESSION_MS // 2)
             for client in self.clients.values():

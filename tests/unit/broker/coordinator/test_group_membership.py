@@ -1,4 +1,4 @@
-"""How members come and go: every state, every time-out, every refusal, on a clock that stands still."""
+"""Membership of classic groups: every state, timeout and refusal, on a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_unused_member_id_expires_after_session_timeout(world: GroupWorld) -> No
     (leader,) = world.stable()
     late = world.member()
     late.join()
-    # A rebalance waits for members that have an id and are expected back.
+    # A rebalance also waits for a member whose id was assigned but which has not joined yet.
     leader.join()
     assert world.state() == "PreparingRebalance" and leader.joined is None
 
@@ -112,7 +112,7 @@ def test_the_first_rebalance_waits_for_more_members(tmp_path: Path) -> None:
     assert one.joined is None
     two.enter()
     world.wait(1)
-    # Somebody came while it was put off, so it is put off again.
+    # A member joined during the initial rebalance delay, so the delay was extended.
     assert one.joined is None
     world.wait(3000)
 
@@ -150,7 +150,7 @@ def test_member_that_does_not_sync_in_time_is_left_out(world: GroupWorld) -> Non
 
     world.wait(REBALANCE_MS)
 
-    # The leader is gone; the other one is sent to join again, and leads.
+    # The leader was removed; the other member is told to rejoin, and becomes the leader.
     assert two.synced is not None and two.synced.error is ErrorCode.REBALANCE_IN_PROGRESS
     joined = two.join()
     assert joined is not None and joined.leader == two.member_id
@@ -203,7 +203,7 @@ def test_sessions_expiring_together_answer_a_member_once(world: GroupWorld) -> N
     one.join()
     two.sync()
 
-    # The leader never speaks: its session ends, and so would that of the one that waits for it.
+    # The leader sends no heartbeats: its session expires, and the member that waits for it must not expire with it.
     world.wait(SESSION_MS)
 
     assert two.synced is not None and two.synced.error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -275,7 +275,7 @@ def test_a_subscription_is_parsed_once_and_without_a_lock(world: GroupWorld, mon
     parsed = []
 
     def parse(metadata: bytes) -> frozenset[str]:
-        # Would wait for ever if this thread held the lock.
+        # This call would block forever if this thread held the lock.
         assert world.groups.all() is not None
         parsed.append(metadata)
         return frozenset({TOPIC})
@@ -370,7 +370,7 @@ def test_static_member_back_before_its_sync_harms_no_group(world: GroupWorld) ->
     leader.enter()
     lost.join()
     leader.join()
-    # The process of the static member ends before it has sent its sync, and begins again while the others go on.
+    # The process of the static member ends before its SyncGroup, and starts again while the others continue.
     leader.sync(leader, lost)
     assert world.state() == "Stable"
     again = world.member(instance_id="i")
@@ -385,7 +385,7 @@ def test_static_member_back_before_its_sync_harms_no_group(world: GroupWorld) ->
     other.join(group_id="others")
     other.join(group_id="others")
     world.wait(2 * SESSION_MS)
-    # Nothing was heard of the member of another group.
+    # The member of the other group sent no heartbeat.
     assert world.groups.describe("others").members == ()
 
 
@@ -395,7 +395,7 @@ def test_static_member_keeps_its_place_after_missed_rebalance(world: GroupWorld)
     other.enter()
     world.wait(REBALANCE_MS)
 
-    # It did not come back, but it keeps its place.
+    # The static member did not rejoin, but it keeps its place.
     assert other.joined is not None and len(other.joined.members) == 2
     assert other.joined.leader == other.member_id
     assert member.member_id in {each.member_id for each in world.describe().members}
@@ -418,7 +418,7 @@ def test_a_group_and_its_members_outlive_the_process(tmp_path: Path) -> None:
     assert world.describe() == described
     assert world.groups.heartbeat(GROUP, one.member_id, None, one.generation) is None
     world.wait(SESSION_MS)
-    # Nobody came back in time.
+    # No member rejoined in time.
     assert world.state() == "Empty"
     assert GroupWorld(tmp_path).describe().members == ()
 
@@ -458,7 +458,7 @@ def test_group_moves_with_its_coordinator_and_redirects_members(tmp_path: Path) 
     world.cluster.node_down(node)
 
     assert two.joined is not None and two.joined.error is ErrorCode.NOT_COORDINATOR
-    # The new coordinator knows what was stored: the generation before.
+    # The new coordinator knows the generation that was stored: the previous one.
     assert world.state() == "Stable"
     one.heartbeat()
     other = next(each for each in range(1, 4) if each != node and world.cluster.coordinator_for(GROUP) != each)

@@ -1,4 +1,4 @@
-"""How far groups have read: who may commit, what waits for a transaction, and when it is forgotten."""
+"""Committed offsets of groups: permissions to commit, commits that wait for a transaction, and their expiration."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_members_commit_in_their_generation(world: GroupWorld) -> None:
     assert refused(world, Committer(member.generation, member.member_id, None)) is ErrorCode.REBALANCE_IN_PROGRESS
     member.sync(member)
     member.leave()
-    # Nobody is in the way of somebody who needs no membership now.
+    # An empty group accepts commits without a membership.
     assert world.commit(1) == [ErrorCode.NONE]
     assert refused(world, Committer(0, "", None)) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -97,7 +97,7 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(world: GroupWorld) 
 
     assert world.groups.fetch(GROUP)[ZERO] == at(2) and world.fetched() == {0: 2, 1: 2}
     assert world.groups.pending(GROUP) == frozenset()
-    # Markers may be written again after a crash.
+    # A coordinator may write the markers again after a crash.
     world.groups.complete_transaction(PRODUCER, [GROUP], False)
     assert world.fetched() == {0: 2, 1: 2}
 
@@ -164,7 +164,7 @@ def test_members_commit_in_a_transaction_while_they_rebalance(world: GroupWorld)
         assert caught.value.code is code
 
 
-# --- forgetting -------------------------------------------------------------------------------------------------------
+# --- expiration -------------------------------------------------------------------------------------------------------
 
 
 def test_offsets_without_members_expire_after_their_commit(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_offsets_without_members_expire_after_their_commit(tmp_path: Path) -> No
     world.wait(15 * MINUTE_MS)
     assert set(world.fetched()) == {1}
     world.wait(60 * MINUTE_MS)
-    # The group was nothing but its offsets.
+    # The group consisted only of its offsets.
     assert world.groups.all() == []
 
 

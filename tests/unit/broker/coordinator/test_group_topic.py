@@ -1,4 +1,4 @@
-"""Groups lie in the partitions in which Kafka has them."""
+"""Groups are mapped to the same partitions of the offsets topic as in Kafka."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kafka_sink.broker.coordinator.transaction_markers import offsets_partition
 from tests.support.cases import with_each
 
 
-# The numbers are what the JVM says of Math.abs(group.hashCode()) % 50, and 0 for Integer.MIN_VALUE.
+# The numbers are the JVM's results of Math.abs(group.hashCode()) % 50, and 0 for Integer.MIN_VALUE.
 @with_each(
     ("group", "partition"),
     [

@@ -1,4 +1,4 @@
-"""What coordinators store is there as a whole, or not at all."""
+"""Writes of the coordinators' store are atomic: they are applied as a whole, or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_was_written_is_there_when_the_file_is_opened_again(tmp_path: Path)
     with store.transaction() as connection:
         connection.execute(INSERT, ("readers",))
 
-    # Not closed: a killed process does not close its files either.
+    # Not closed: a killed process does not close its files, either.
     again = CoordinatorStore(tmp_path, flush_writes=True)
 
     assert again.rows("SELECT group_id FROM groups WHERE generation = ?", (1,)) == [("readers",)]
@@ -112,7 +112,7 @@ def test_invalid_rows_are_refused_with_the_file_name(tmp_path: Path) -> None:
         EmbeddedCluster(data_dir=tmp_path).start()
 
     (tmp_path / FILE_NAME).unlink()
-    # It let go of the directory and of all it had opened.
+    # The failed start has released the directory and every file that it had opened.
     with EmbeddedCluster(data_dir=tmp_path):
         pass
 

@@ -1,4 +1,4 @@
-"""The coordinator with logs, time and a disk of the test's own: markers that wait, time-outs, restarts, look-ups."""
+"""The coordinator with logs, time and a disk of the test: delayed markers, timeouts, restarts, pattern searches."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_participant_without_leader_is_waited_for(node: BrokerNode) -> None:
     node.cluster.node_down(2)
     after = end(node, producer)
     assert state(node).state is TransactionState.PREPARE_COMMIT
-    # Decided, and told to those who can be told; time-outs have nothing to say any more.
+    # Decided, and its markers are written to all available partitions; the timeout has no effect any more.
     assert state(node).partitions == {lost}
     log = node.logs.get(PARTITION)
     assert log is not None and log.end_offset == 1
@@ -93,7 +93,7 @@ def test_transaction_may_begin_while_last_markers_are_written(
     admit = node.transactions.admit_produce
 
     def admit_after_markers(*question: object) -> None:
-        # The producer knows how its transaction ended, and is quicker than the marker.
+        # The producer received the outcome of its transaction, and its next request arrives before the marker.
         node.transactions.write_markers(ID)
         admit(*question)  # type: ignore[arg-type]
 
@@ -111,7 +111,7 @@ def test_abort_waits_for_markers_of_the_previous_transaction(node: BrokerNode, c
     producer = begin(node, lost)
     node.cluster.node_down(2)
     after = end(node, producer, committed=committed)
-    # Its batches of the next transaction were refused, and it gives them up.
+    # The batches of the producer's next transaction were refused, and it fails them.
     assert write(node, after) == ErrorCode.CONCURRENT_TRANSACTIONS
     with pytest.raises(ApiError) as caught:
         end(node, after, committed=False)
@@ -144,7 +144,7 @@ def test_deleted_participant_is_no_longer_waited_for(node: BrokerNode) -> None:
 
 def test_participant_is_gone_if_its_topic_is_smaller_now(node: BrokerNode) -> None:
     producer = begin(node, TopicPartition("t", 1), PARTITION)
-    # A test deletes its topic while a transaction is open, and the next one makes it again, smaller.
+    # A test deletes its topic while a transaction is open, and the next test creates it again with fewer partitions.
     node.cluster.delete_topics(["t"], lambda topic: None)
     node.cluster.create_topic("t", assignment=[[1]])
     after = end(node, producer)
@@ -161,7 +161,7 @@ def test_many_stuck_transactions_do_not_delay_one_that_can_end(node: BrokerNode)
         node.transactions.end_transaction(name, producer, 2, committed=True)
         node.transactions.write_markers(name)
     producer = begin(node, PARTITION)
-    # The process ended right after the answer: nobody has written the markers.
+    # The process ended right after the response, before the markers were written.
     node.transactions.end_transaction(ID, producer, 2, committed=True)
     for _ in range(4):
         pass_time(node, MARKER_RETRY_MS)
@@ -229,7 +229,7 @@ def test_committed_fetch_waits_for_the_end_of_the_transaction(node: BrokerNode) 
         ("a|b.*", ["b-1"]),
         ("(?i)AAA", ["aaa"]),
         ("", ["aaa", "b-1"]),
-        # Takes a matcher that goes back and forth longer than the universe is old.
+        # A backtracking matcher would take longer than the age of the universe.
         ("(a*)*(a*)*(a*)*(a*)*(a*)*c" * 20, []),
         ("a)|(b", ErrorCode.INVALID_REGULAR_EXPRESSION),
         ("(", ErrorCode.INVALID_REGULAR_EXPRESSION),

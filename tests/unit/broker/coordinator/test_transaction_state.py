@@ -1,4 +1,4 @@
-"""Every state and every request: what comes of it, or which error."""
+"""Every state with every request: the resulting state or error."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_end_in_version_2(state: TransactionState, commit: Outcome, abort: Outco
     ],
 )
 def test_end_again_in_version_2(state: TransactionState, commit: Outcome, abort: Outcome) -> None:
-    """The producer still has the epoch before the one that its first request brought."""
+    """The producer still uses the epoch before the one that its first request returned."""
     assert outcome(lambda: end(in_state(state, epoch=4, last_epoch=3), PRODUCER, 2, True)) == commit
     assert outcome(lambda: end(in_state(state, epoch=4, last_epoch=3), PRODUCER, 2, False)) == abort
 
@@ -189,7 +189,7 @@ def test_last_epoch_gets_another_producer_id_in_version_1() -> None:
     assert outcome(lambda: init(last)) == (EMPTY, NEW_ID, 0)
     rotated = init(last, ProducerIdAndEpoch(7, LAST_PRODUCER_EPOCH))
     assert outcome(lambda: rotated) == (EMPTY, NEW_ID, 0)
-    # Whoever did not hear of it asks again with what it had.
+    # A producer that did not receive the response repeats the request with its old id and epoch.
     assert outcome(lambda: init(rotated, ProducerIdAndEpoch(7, LAST_PRODUCER_EPOCH))) == (EMPTY, NEW_ID, 0)
 
 
@@ -229,7 +229,7 @@ def test_fencing_epoch_after_the_last_one_is_given_to_nobody() -> None:
     assert outcome(lambda: fenced) == (PREPARE_ABORT, 7, LAST_PRODUCER_EPOCH + 1)
     done = fenced.completed(NOW)
     assert outcome(lambda: done) == (COMPLETE_ABORT, NEW_ID, 0)
-    # The producer aborts what was aborted for it, or asks for an epoch.
+    # The producer aborts the transaction that the coordinator has aborted, or requests a new epoch.
     assert end(done, last, 2, False) is done
     assert outcome(lambda: init(done, last)) == (EMPTY, NEW_ID, 0)
     assert outcome(lambda: init(done)) == (EMPTY, NEW_ID, 1)
