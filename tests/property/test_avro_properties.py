@@ -1,5 +1,4 @@
-"""The columnar Avro encoder against fastavro, row by row: equal bytes for all types and layouts of the rows in Arrow.
-"""
+"""The columnar Avro encoder against fastavro, row by row: equal bytes for all types and layouts of Arrow's arrays."""
 
 from __future__ import annotations
 

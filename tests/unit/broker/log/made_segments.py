@@ -1,4 +1,4 @@
-"""Batches as a log has them, written by the reference encoder, and a segment of them."""
+"""Batches as a log stores them, written by the reference encoder, and a segment of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def batch_at(
     is_stamped: bool = False,
     producer: int = -1,
 ) -> bytes:
-    """A batch with *records*; its header says what they say, or *last* and *most_ms*."""
+    """A batch with *records*; its header has their last offset and largest timestamp, or *last* and *most_ms*."""
     plain = bytearray()
     for offset_delta, timestamp_delta in records:
         write_record(plain, offset_delta, timestamp_delta, None, value)
@@ -54,7 +54,7 @@ def gap_at(base: int, last: int, *, most_ms: int = NO_TIMESTAMP, epoch: int = 0,
 
 
 def filled(filesystem: FileSystem, batches: Sequence[bytes], *, interval: int = 0, base: int | None = None) -> Segment:
-    """A segment of *batches* that begins at *base*, or where they begin."""
+    """A segment of *batches*, with base offset *base* or that of the first batch."""
     first = parse_header(batches[0]).base_offset if base is None else base
     segment = Segment(DIRECTORY, first, filesystem, interval)
     for data in batches:
@@ -64,5 +64,5 @@ def filled(filesystem: FileSystem, batches: Sequence[bytes], *, interval: int = 
 
 
 def positions(batches: Sequence[bytes]) -> list[int]:
-    """Where each of *batches* begins."""
+    """The position of each of *batches*."""
     return [0, *accumulate(map(len, batches))][:-1]

@@ -1,4 +1,5 @@
-"""When a log is compacted, and what becomes of single batches; tests/property/test_compaction.py has the whole."""
+"""Conditions for a compaction of a log, and its effect on single batches; see also tests/property/test_compaction.py.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ RULES = CONFIG.compaction
 
 
 def made(**rules: Any) -> CompactedLog:
-    """A log with a segment for each batch of more than 100 bytes."""
+    """A log with one segment for each batch of more than 100 bytes."""
     return CompactedLog(1, replace(CONFIG, segment_bytes=110, compaction=replace(RULES, **rules)))
 
 
 def wide(world: CompactedLog, *keys: bytes) -> None:
-    """A batch for each key, which does not fit into a segment with another one."""
+    """Append a batch for each key, each too large to share a segment with another one."""
     for key in keys:
         world.write((key, world.random.randbytes(100)))
 
@@ -45,17 +46,17 @@ def kept(world: CompactedLog) -> list[int]:
 
 
 def headers(world: CompactedLog) -> list[tuple[int, int, int]]:
-    """First and last offset of each batch, and the number of its records."""
+    """First and last offset of each batch, and its number of records."""
     return [(b.base_offset, b.last_offset, b.header.record_count) for b in world.read().batches]
 
 
 def compacted(world: CompactedLog) -> list[int]:
-    """Up to where the log is compacted, as its directory says."""
+    """The offset up to which the log is compacted, as its directory stores it."""
     return [int(path.stem) for path in world.disk.files if path.suffix == ".compacted"]
 
 
 def stored(world: CompactedLog, base: int = 0) -> list[RecordBatchView]:
-    """The batches of a segment as they are on disk, gaps and all."""
+    """The batches of a segment as stored on disk, including gaps."""
     return list(read_batches(world.disk.read_file(segment_path(DIRECTORY, base, LOG_SUFFIX)) or b""))
 
 
@@ -64,7 +65,7 @@ def test_only_closed_segments_before_open_transactions_count() -> None:
     world = made()
     wide(world, b"a", b"a", b"a")
     assert world.compact()
-    # The second of them is closed, too, and the third one is not.
+    # The second segment is closed as well, and the third one is active.
     assert kept(world) == [1, 2]
     world.write((b"b", b"x" * 100), producer=2, in_transaction=True)
     wide(world, b"a", b"a", b"a")
@@ -83,7 +84,7 @@ def test_a_log_is_due_when_enough_is_new_or_something_is_old() -> None:
     wide(world, b"a", b"b", b"c", b"d", b"e")
     assert world.compact() and kept(world) == [0, 1, 2, 3, 4]
     wide(world, b"a", b"b", b"c")
-    # Three of seven closed segments are new.
+    # Three of seven closed segments are dirty.
     assert not world.compact()
     wide(world, b"d")
     assert not world.compact()
@@ -115,7 +116,7 @@ def test_a_tombstone_stays_for_its_time_from_its_compaction() -> None:
     assert world.compact() and kept(world) == [1, 2, 3]
     (dated,) = (each for each in world.read().batches if each.header.delete_horizon_ms is not None)
     assert dated.header.delete_horizon_ms == world.now_ms + HOUR_MS
-    # Times are as before, though they are told from another base.
+    # The timestamps are unchanged, although they are relative to another base timestamp.
     assert [each.timestamp for each in dated.records()] == [1_000_000, 1_000_001]
     world.sleep(HOUR_MS - 1)
     wide(world, b"d")
@@ -135,7 +136,7 @@ def test_a_marker_stays_for_its_time_after_its_transaction() -> None:
     world.write((b"b", b"x" * 100), producer=2)
     wide(world, b"c")
     assert world.compact()
-    # Gone is the transaction, not its marker, which has no time yet.
+    # The transaction is removed, but not its marker, which has no delete horizon yet.
     assert headers(world)[:2] == [(1, 1, 1), (2, 2, 1)]
     wide(world, b"d")
     assert world.compact()
@@ -165,7 +166,7 @@ def test_the_last_marker_of_a_producer_stays() -> None:
 
 
 def stop_before_the_last_segment(world: CompactedLog) -> None:
-    """Compact all segments but the last one, and end before this is noted."""
+    """Compact all segments but the last one, and stop before the progress is stored."""
     batches: list[None] = []
     world.on(world.disk.clone()).compact(lambda: batches.append(None))
     rest = iter(batches[1:])
@@ -198,7 +199,7 @@ def test_the_newest_record_is_one_that_is_there() -> None:
     world.sleep(1)
     wide(world, b"b")
     assert world.compact()
-    # The first one is kept for the sake of its producer, with its time.
+    # The first batch is kept for the state of its producer, with its timestamp.
     assert headers(world)[0] == (0, 0, 0)
     assert max(batch.header.max_timestamp for batch in world.read().batches) > world.now_ms
     newest = world.log.max_timestamp_record()
@@ -259,7 +260,7 @@ def test_compacted_segments_are_put_together() -> None:
     assert headers(world) == [(10, 10, 1), (15, 15, 1), (16, 16, 1)]
     assert [(each.base_offset, each.last_offset) for each in stored(world)] == [(0, 9), (10, 10), (11, 14), (15, 15)]
     assert len(world.disk.files) < files - 10
-    # From within a gap, a reader comes to the next record.
+    # A reader that starts within a gap gets the next record.
     for offset in range(10):
         assert world.read(offset).records[0].offset == 10
     epochs = CompactedLog(1, world.config)
@@ -307,7 +308,7 @@ def test_retention_of_compacted_logs_is_that_of_the_policy() -> None:
     world.sleep(HOUR_MS * 2)
     wide(world, b"a")
     assert world.compact()
-    # Nothing is left of the oldest segment but a gap, which has its time.
+    # The oldest segment holds only a gap, which keeps its timestamp.
     assert headers(world) == [(1, 1, 1), (2, 2, 1)]
     assert deleted(world) == 0
     assert deleted(world, deletes=True) == 2
@@ -341,7 +342,7 @@ def test_a_damaged_log_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_record_whose_key_goes_beyond_it_is_damage() -> None:
     batch = make_batch([b"v"], keys=[b"abc"])
     world = made()
-    # The length of the key, behind the record's length, attributes and deltas.
+    # The length of the key, after the record's length, attributes and deltas.
     batch[61 + 4] = 2 * 100
     wrong = memoryview(batch)
     world.log.append(wrong, parse_header(wrong), 0, 0)
@@ -401,7 +402,7 @@ def test_the_thread_compacts_and_ends() -> None:
 
 
 def cut(world: CompactedLog, *bases: int) -> None:
-    """The bytes of these segments are lost."""
+    """Remove all bytes of these segments, and open the log again."""
     for base in bases:
         world.disk.files[segment_path(DIRECTORY, base, LOG_SUFFIX)].data.clear()
     world.reopen()
@@ -413,10 +414,10 @@ def test_what_is_compacted_is_known_when_opened_again() -> None:
     assert world.compact() and compacted(world) == [2]
     world.reopen()
     assert not world.compact()
-    # All that is left is compacted.
+    # All remaining records are compacted.
     cut(world, 2)
     assert world.log.end_offset == 2 and not world.compact()
-    # Other records take the place of a compacted one.
+    # Other records take the offset of a compacted one.
     cut(world, 1)
     wide(world, b"b", b"a")
     assert world.log.end_offset == 3 and world.compact()
@@ -430,7 +431,7 @@ def test_segments_that_were_put_together_are_gone_for_good() -> None:
     before = dict(world.disk.files)
     assert world.compact()
     after = {path.name: bytes(file.data) for path, file in world.disk.files.items() if path.suffix == LOG_SUFFIX}
-    # It was killed before the files were removed.
+    # The process was killed before the files were removed.
     world.disk.files = before | world.disk.files
     world.reopen()
     assert world.log.truncated_bytes == 0
@@ -456,7 +457,7 @@ def test_a_compaction_goes_on_where_memory_ended() -> None:
     rules = replace(RULES, map_bytes=600, min_dirty_ratio=0)
     world = CompactedLog(1, replace(CONFIG, segment_bytes=600, compaction=rules))
     for keys in (b"abc", b"def", b"dxy", b"azy"):
-        # One of them has no value, twice.
+        # The key d has a null value, in two batches.
         world.write(*((bytes([key]), None if key in b"d" else b"x") for key in keys))
     wide(world, b"1", b"2", b"3", b"4", b"5")
     untouched = [bytes(batch.data) for batch in stored(world)]
@@ -465,7 +466,7 @@ def test_a_compaction_goes_on_where_memory_ended() -> None:
         ends += compacted(world)
         world.check()
         if len(ends) == 1:
-            # All three keys of the first batch are known, and the others are as they were: no tombstone is dated.
+            # All three keys of the first batch are known, and no batch has changed: no tombstone has a delete horizon.
             assert [bytes(batch.data) for batch in stored(world)] == untouched
         if ends == [3, 6]:
             horizons = [batch.header.delete_horizon_ms for batch in stored(world)[:4]]
@@ -477,7 +478,7 @@ def test_a_compaction_goes_on_where_memory_ended() -> None:
 def test_an_empty_transaction_leaves_a_marker_for_its_time() -> None:
     for commit in (True, False):
         world = made(min_dirty_ratio=0)
-        # Batches outside of transactions are none of it.
+        # Batches outside of transactions do not belong to one.
         world.write((b"p", b"x" * 100), producer=2)
         world.end(2, commit=commit)
         world.write((b"q", b"x" * 100), producer=2, in_transaction=True)
@@ -486,7 +487,7 @@ def test_an_empty_transaction_leaves_a_marker_for_its_time() -> None:
         world.write((b"r", b"x" * 100), producer=2)
         wide(world, b"a")
         assert world.compact()
-        # A marker behind records that are there has no time.
+        # A marker after records that remain has no delete horizon.
         markers = {
             batch.base_offset: batch.header.delete_horizon_ms for batch in world.read().batches if batch.is_control
         }
@@ -508,10 +509,10 @@ def test_an_aborted_transaction_is_known_while_its_marker_is() -> None:
         wide(world, key)
         assert world.compact()
         known.append(world.log.read(0, 500, whole_first_batch=True, committed=True).aborted)
-    # In the second one only the marker is found, and no other one could be taken for it.
+    # After the second compaction only the marker remains, which cannot be taken for that of another transaction.
     assert known == [(AbortedRange(2, 0, 1),), ()]
     assert world.read().batches[0].is_control
-    # Only a snapshot has it, which was stored before.
+    # Only the snapshot, which was stored before, still lists the transaction.
     world.reopen()
     assert world.log.read(0, 500, whole_first_batch=True, committed=True).aborted == known[0]
 
@@ -527,7 +528,7 @@ def test_records_of_aborted_transactions_replace_none() -> None:
     assert world.compact()
     assert kept(world) == [0, 4, 6]
     world.check()
-    # It stays as the one that tells the state of its producer, and has no records.
+    # The batch remains without records, because it holds the state of its producer.
     world.write((b"d", b"aborted" * 20), producer=3, in_transaction=True)
     world.end(3, commit=False)
     wide(world, b"e")
@@ -539,7 +540,7 @@ def test_records_of_aborted_transactions_replace_none() -> None:
 
 def test_control_records_of_other_types_stay() -> None:
     world = made(min_dirty_ratio=0, delete_retention_ms=0)
-    # Type 2 is a change of the leader; two have the same key.
+    # Type 2 is a leader change; two batches have the same key.
     for _ in range(2):
         batch = memoryview(make_batch([b"v" * 100], keys=[bytes((0, 0, 0, 2))], is_control=True))
         world.log.append(batch, parse_header(batch), 0, world.now_ms)
@@ -557,7 +558,7 @@ def test_what_was_deleted_meanwhile_was_not_compacted() -> None:
 
     def delete() -> None:
         calls.append(None)
-        # When the keys are known and the last batch of the first segment is read.
+        # At this call the keys are known, and the last batch of the first segment is read.
         if len(calls) == 6:
             world.log.delete_records_before(3)
 
@@ -574,7 +575,7 @@ def test_a_gap_has_a_time_only_where_no_record_is() -> None:
     for key in (b"a", b"b", b"b", b"c", b"c", b"b", b"d"):
         wide(world, key)
         world.sleep(HOUR_MS // 10)
-    # Each of these has the next two segments: 0 and 1, 2 and 3, 4 and 5.
+    # Each compacted segment holds two of the old ones: 0 and 1, 2 and 3, 4 and 5.
     world.log.reconfigure(
         replace(world.config, segment_bytes=2 * max(len(stored(world, base)[0].data) for base in range(7)))
     )

@@ -1,4 +1,4 @@
-"""Which segments are due for a compaction, and which of them become one: each limit, at it and beside it."""
+"""Segments that are due for a compaction, and segments that it merges: each limit, exactly at it and next to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WALL_MS = 10_000
 
 @dataclass
 class Part:
-    """What is asked of a segment."""
+    """The attributes of a segment that the rules read."""
 
     base_offset: int
     next_offset: int
@@ -29,7 +29,7 @@ class Part:
 
 
 def parts(*ends: int, size: int = 10) -> list[Part]:
-    """Segments that follow each other and end before *ends*."""
+    """Consecutive segments that end before *ends*."""
     return [Part(base, end, size) for base, end in zip((0, *ends), ends, strict=False)]
 
 
@@ -42,14 +42,14 @@ def due(
     max_lag_ms: int = NEVER,
     ratio: float = 0.0,
 ) -> list[int]:
-    """The first offsets of the segments that are due."""
+    """The base offsets of the segments that are due."""
     rules = CompactionRules(0, min_lag_ms, max_lag_ms, ratio, 1 << 20)
     found = segments_to_compact(cast(Sequence[Segment], segments), first_dirty, stable, rules, WALL_MS)
     return [segment.base_offset for segment in found]
 
 
 def compaction(segments: Sequence[Part] = (), **last_batches: tuple[int, int]) -> Compaction:
-    """Of segments of 100 bytes; *last_batches* are those of the producers ``p7``, ``p8``, …"""
+    """A compaction of segments of 100 bytes; *last_batches* are those of the producers ``p7``, ``p8``, …"""
     rules = CompactionRules(0, 0, NEVER, 0.0, 1 << 20)
     of_producers = {int(name[1:]): batch for name, batch in last_batches.items()}
     return Compaction(tuple(cast(Sequence[Segment], segments)), 0, rules, 100, of_producers, (), WALL_MS)
@@ -79,10 +79,10 @@ def test_nothing_is_due_where_all_is_compacted(first_dirty: int, expected: list[
     [
         (1000, WALL_MS - 1000, 0, [0, 10, 20]),
         (1000, WALL_MS - 999, 0, [0]),
-        # What was compacted has waited once.
+        # A segment that was compacted does not wait for the lag again.
         (1000, WALL_MS, 20, [0, 10, 20]),
         (1000, WALL_MS, 19, []),
-        # Without a lag, records may be from the future; the smallest lag is one.
+        # Without a lag, timestamps may be in the future; the smallest lag is 1 ms.
         (0, WALL_MS + 5, 0, [0, 10, 20]),
         (1, WALL_MS, 0, [0]),
         (1, WALL_MS - 1, 0, [0, 10, 20]),
@@ -97,7 +97,7 @@ def test_young_segments_wait(lag_ms: int, newest: int, first_dirty: int, expecte
 @with_each(
     ("sizes", "ratio", "expected"),
     [
-        # Dirty are the second and the third of four, and the last one is active.
+        # The second and the third of four segments are dirty, and the last one is active.
         ((60, 30, 10, 1000), 0.39, [0, 10, 20]),
         ((60, 30, 10, 1000), 0.4, []),
         ((60, 30, 11, 1000), 0.4, [0, 10, 20]),
@@ -119,7 +119,7 @@ def test_enough_bytes_have_to_be_new(sizes: tuple[int, ...], ratio: float, expec
         (1, 0, [0, 10]),
         (0, 0, []),
         (NO_TIMESTAMP, 0, []),
-        # Only new records are late.
+        # The maximum lag applies only to dirty records.
         (1, 19, [0, 10]),
         (1, 20, []),
     ],
@@ -138,7 +138,7 @@ def test_late_records_behind_the_stable_offset_count() -> None:
     segments = parts(10, 20, 30)
     segments[0].first_timestamp = WALL_MS
     assert due(segments, stable=10, max_lag_ms=1000, ratio=1.0) == [0]
-    # Nothing that is new may be compacted yet.
+    # No dirty record may be compacted yet.
     assert due(segments, stable=10, first_dirty=10, max_lag_ms=1000, ratio=1.0) == []
     # The active segment does not count.
     segments[1].first_timestamp = WALL_MS
@@ -182,10 +182,10 @@ def test_the_last_batch_of_a_producer_is_that_of_its_offset() -> None:
     assert asked.is_last_of_producer(header(4))
     assert not asked.is_last_of_producer(header(3))
     assert not asked.is_last_of_producer(header(5))
-    # With batches, it is not told by a marker.
+    # If the producer has batches, a marker is not its last batch.
     assert not asked.is_last_of_producer(header(0, is_control=True))
     assert asked.is_last_of_producer(header(0, producer=9))
-    # Without any, the marker with its epoch tells it.
+    # If it has none, the marker with its epoch is.
     assert asked.is_last_of_producer(header(0, producer=8, is_control=True))
     assert not asked.is_last_of_producer(header(0, producer=8, epoch=2, is_control=True))
     assert not asked.is_last_of_producer(header(0, producer=8))

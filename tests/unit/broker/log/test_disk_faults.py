@@ -1,7 +1,8 @@
-"""Everything a disk can do to a log: dying at any step, errors at any step, power failures, flipped bits, lost tails.
+"""Every fault of a disk under a log: a crash at any step, an error at any step, power failures, flipped bits, lost
+tails.
 
-What was acknowledged is there afterwards (after a power failure: what was flushed), in order and once; what is damaged
-is cut off or refused, never served.
+Acknowledged records (after a power failure: flushed records) are there afterwards, in order and once; damaged data is
+cut off or refused, never served.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ KEPT = replace(CONFIG, retention_bytes=-1)
 
 @dataclass
 class Written:
-    """What a producer did and was told: values by offset, and where the log was told to begin."""
+    """The values that a producer sent, the number of acknowledged ones, and the start that the log was set to."""
 
     attempted: list[bytes] = field(default_factory=list)
     acknowledged: int = 0
@@ -43,7 +44,7 @@ def open_log(disk: MemoryFileSystem, config: LogConfig = CONFIG) -> PartitionLog
 
 
 def append(log: PartitionLog, written: Written, epoch: int = 0) -> None:
-    """The next value, or the last one again if nobody acknowledged it."""
+    """Append the next value, or the last one again if it was not acknowledged."""
     number = written.acknowledged
     if len(written.attempted) == number:
         written.attempted.append(bytes([65 + number % 60]) * 60)
@@ -53,7 +54,7 @@ def append(log: PartitionLog, written: Written, epoch: int = 0) -> None:
 
 
 def values(log: PartitionLog) -> dict[int, bytes | None]:
-    """All that can be read, by offset; the batches have to fit together and their checksums to hold."""
+    """All readable values, by offset; the batches must follow each other and have valid checksums."""
     found: dict[int, bytes | None] = {}
     offset = log.start_offset
     while offset < log.end_offset:
@@ -68,7 +69,7 @@ def values(log: PartitionLog) -> dict[int, bytes | None]:
 
 
 def life(disk: MemoryFileSystem, written: Written, config: LogConfig = CONFIG) -> None:
-    """Two days of a log: appends under two leaders, rolls, seals, deleted records, retention, a clean end each."""
+    """Two days of a log: appends under two leaders, rolls, seals, deleted records, retention, a clean close each."""
     for day in range(2):
         log = open_log(disk, config)
         for number in range(9):
@@ -83,7 +84,8 @@ def life(disk: MemoryFileSystem, written: Written, config: LogConfig = CONFIG) -
 
 
 def expect(log: PartitionLog, written: Written, lost: int = 0) -> dict[int, bytes | None]:
-    """A prefix of what was attempted that holds all that was acknowledged, but *lost*, from the start it was told."""
+    """Require a prefix of the attempted values with all acknowledged ones but *lost*, from the log's start offset on.
+    """
     found = values(log)
     assert log.end_offset >= written.acknowledged - lost
     assert log.start_offset >= written.deleted_before
@@ -118,7 +120,7 @@ def test_a_crash_at_every_step_loses_nothing_acknowledged(figure: Figure, power:
             expect(log, written)
             crashes += 1
             truncations += log.truncated_bytes > 0
-            # The producer goes on: what it does not know to be stored it sends again, and nothing is there twice.
+            # The producer retries every batch that it does not know to be stored, and none is stored a second time.
             while written.acknowledged < len(written.attempted):
                 append(log, written, epoch=1)
             append(log, written, epoch=1)
@@ -135,7 +137,7 @@ def test_a_crash_during_recovery_is_recovered_from() -> None:
     log = open_log(disk)
     for _ in range(20):
         append(log, written)
-    # Torn in the middle: the segments behind it go, step by step.
+    # A batch in the middle is torn: recovery removes the segments after it, step by step.
     names = [path for path in sorted(disk.files) if path.suffix == ".log"]
     assert len(names) > 3
     del disk.files[names[1]].data[-3:]
@@ -188,9 +190,9 @@ def test_an_error_at_every_step_costs_no_acknowledged_record(figure: Figure) -> 
             assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
             refused += 1
         except OSError:
-            # Opening, closing or tending: the caller's to log.
+            # Opening, closing or housekeeping: the caller logs the error.
             ended += 1
-        # The node starts anew on the disk as it is, or after the power went.
+        # The node restarts on the disk as it is, or as a power failure leaves it.
         for power in (False, True):
             left = disk.clone()
             if power:
@@ -244,7 +246,7 @@ def test_read_only_disk_serves_old_records_and_refuses_appends() -> None:
     disk.read_only = False
     log.close()
     disk.read_only = True
-    # A clean log opens on it and can be read; a new one cannot be made.
+    # A clean log opens on a read-only disk and is readable; a new log cannot be created.
     assert len(expect(open_log(disk, KEPT), written)) == 6
     with pytest.raises(OSError, match="Read-only"):
         PartitionLog(Path("/data/t-1"), disk, KEPT, wall_ms=0)
@@ -285,7 +287,7 @@ def written_log(*, closed: bool) -> tuple[MemoryFileSystem, Written]:
 
 
 def served(log: PartitionLog) -> tuple[dict[int, bytes | None], bool]:
-    """What a reader gets that asks for every offset, and whether it was refused anything."""
+    """The values that a reader gets that fetches every offset, and whether a fetch was refused."""
     found: dict[int, bytes | None] = {}
     refused = False
     epochs = []
@@ -323,10 +325,10 @@ def test_a_flipped_bit_is_never_served(figure: Figure, kind: str, closed: bool) 
             assert all(value == written.attempted[offset] for offset, value in found.items()), (path, position)
             complete = sorted(found) == list(range(1, 7)) or sorted(found) == list(range(7))
             without_loss += complete
-            # Helper files are made anew; of a segment, only the bytes that no checksum covers are without effect.
+            # Helper files are rebuilt; in a segment, only bytes without a checksum may change without effect.
             assert complete or kind == ".log"
             if kind == ".snapshot":
-                # Made anew, not taken as it is: the last batch is known, and the next one fits.
+                # The snapshot is rebuilt, not loaded as it is: the last batch is a duplicate, and the next one fits.
                 again = replace(written, acknowledged=6)
                 append(log, again)
                 append(log, again)

@@ -1,4 +1,4 @@
-"""What the log relies on, on the real disk and on the fake one alike."""
+"""The file operations that the log relies on, on the real disk and on the fake one alike."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_temporary_data_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: 
 
 def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
     filesystem = OsFileSystem(open_files=3)
-    # What other tests have left open must not go in between.
+    # Files that other tests have left open must not be closed in between.
     gc.collect()
     before = open_descriptors()
     files = [filesystem.open(tmp_path / str(number)) for number in range(10)]
@@ -102,7 +102,7 @@ def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
     assert open_descriptors() - before == 3
     assert [file.read(0, 10) for file in files] == [b"0590"] * 10
     files[4].flush()
-    # Gone from its place while it was not open: it must not be made anew.
+    # The file was removed while it was closed: it must not be created again.
     (tmp_path / "0").unlink()
     with pytest.raises(FileNotFoundError):
         files[0].read(0, 1)
@@ -120,7 +120,7 @@ def test_a_file_takes_the_place_of_another(tmp_path: Path, flushes: bool) -> Non
     new.append([b"new"])
     new.move_to(tmp_path / "old")
     old.close()
-    # It is closed for the sake of another one, and opened again by its new name.
+    # The file is closed when another one is opened, and opened again by its new name.
     other = filesystem.open(tmp_path / "other")
     other.append([b"other"])
     assert new.read(0, 10) == b"new"
@@ -182,7 +182,7 @@ def test_a_small_file_is_not_large(tmp_path: Path) -> None:
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What is flushed, in order: a path of a directory, or a descriptor of a file."""
+    """The flushes in their order: the path of a directory, or the descriptor of a file."""
     found: list[object] = []
     monkeypatch.setattr("kafka_sink.broker.log.filesystem.flush_to_disk", found.append)
     monkeypatch.setattr("kafka_sink.broker.log.filesystem.flush_directory", found.append)
@@ -203,7 +203,7 @@ def test_names_are_flushed_once_with_the_first_bytes(tmp_path: Path, flushed: li
         file.flush()
         assert (len(flushed), directories(flushed)) == (number, [place, tmp_path])
     file.close()
-    # With a byte in it, it was there before.
+    # A file with content existed before.
     again = filesystem.open(place / "f")
     again.flush()
     assert len(flushed) == 6

@@ -1,4 +1,4 @@
-"""Housekeeping without a lock beside deletions: on a real disk, with the deletion in the middle of a flush."""
+"""Housekeeping without a lock during deletions: on a real disk, with the deletion in the middle of a flush."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
 class SlowDisk(OsFileSystem):
-    """Does :attr:`meanwhile`, once, in the middle of a flush."""
+    """Runs :attr:`meanwhile`, once, in the middle of a flush."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def test_no_index_is_left_of_a_segment_that_is_deleted_meanwhile(
 def test_index_of_deleted_topic_does_not_reach_recreated_topic(
     logs: LogManager, disk: SlowDisk, tmp_path: Path
 ) -> None:
-    # Two batches in its first segment, one in that of the next topic.
+    # Two batches in the first segment, and one in the first segment of the new topic.
     written(logs, T0, size=10)
 
     def create_anew() -> None:
@@ -118,7 +118,7 @@ def test_index_of_deleted_topic_does_not_reach_recreated_topic(
     disk.meanwhile = create_anew
     logs.housekeep()
     assert names(tmp_path, T0, ".log") == [0, 1]
-    # As after a kill: an index of other batches would have the log cut off.
+    # As after a kill: an index of other batches would truncate the log.
     again = LogManager(tmp_path / "logs", OsFileSystem(), FakeClock())
     again.open_existing(lambda partition: CONFIG)
     found = again.get(T0)

@@ -100,7 +100,7 @@ def test_housekeeping_seals_and_deletes_by_age(caplog: pytest.LogCaptureFixture)
     logs.housekeep()
     log = logs.get(A)
     assert log is not None and log.start_offset == 4
-    # A disk that fails for one log does not keep others from their housekeeping.
+    # A disk that fails for one log does not prevent the housekeeping of others.
     write(logs, B, 5)
     disk.fail_flush = True
     logs.housekeep()
@@ -147,7 +147,7 @@ def test_flush_due_flushes_after_the_flush_interval() -> None:
     assert segment.flushed == b""
     logs.flush_due(clock.monotonic_ms() + 3000)
     assert segment.flushed == bytes(segment.data)
-    # Nothing is new: nothing is flushed again.
+    # Without new records, nothing is flushed again.
     steps = disk.steps
     logs.flush_due(clock.monotonic_ms() + 9000)
     logs.flush_due(clock.monotonic_ms() + 19000)
@@ -264,7 +264,7 @@ def test_two_threads_make_one_log() -> None:
 
 
 class Tended(LogManager):
-    """Notes when it is flushed and tended; *enough* is set after three times."""
+    """Notes its flushes and its housekeeping; *enough* is set after three times."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(DIRECTORY, MemoryFileSystem(), clock)
@@ -333,7 +333,7 @@ def test_deleted_segments_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def compacting(logs: LogManager) -> None:
-    """The log of A has a compaction that is due."""
+    """Give the log of A a compaction that is due."""
     log = logs.get_or_create(A, replace(COMPACTED, segment_bytes=110), lambda: True)
     assert log is not None
     for _ in range(4):

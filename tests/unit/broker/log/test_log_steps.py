@@ -1,4 +1,4 @@
-"""What a log answers exactly, and what it does to its disk and when: flushes, seals, deletions, failures."""
+"""The exact results of a log, and its operations on the disk and their times: flushes, seals, deletions, failures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CONFIG = log_config(segment_bytes=400, index_interval_bytes=0)
 
 
 class Disk(MemoryFileSystem):
-    """Notes which segments are flushed, by their offsets. Does :attr:`meanwhile` before the next flush, once, and
-    :attr:`afterwards` behind it."""
+    """Notes the flushed segments, by their base offsets. Runs :attr:`meanwhile` before the next flush, once, and
+    :attr:`afterwards` after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def end(log: PartitionLog, producer: int, *, commit: bool = False, wall_ms: int 
     return log.append_marker(EndTransactionMarker(producer, 0, commit, 0), 0, wall_ms)
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_append_says_where_when_and_where_the_log_begins(disk: Disk) -> None:
@@ -99,7 +99,7 @@ def test_an_append_says_where_when_and_where_the_log_begins(disk: Disk) -> None:
     assert end(log, 8, wall_ms=60) == AppendInfo(3, 60, 1)
     log.reconfigure(replace(CONFIG, log_append_time=True))
     assert write(log, b"d", b"e", wall_ms=70, **named, base_sequence=3) == AppendInfo(4, 70, 1)
-    # A duplicate has the largest timestamp of its copy.
+    # A duplicate returns the largest timestamp of the stored batch.
     assert write(log, b"a", b"b", wall_ms=80, **named, base_sequence=0) == AppendInfo(0, 501, 1)
     assert write(log, b"d", b"e", wall_ms=90, **named, base_sequence=3) == AppendInfo(4, 70, 1)
     assert log.end_offset == 6
@@ -129,7 +129,7 @@ def test_bytes_below_the_last_stable_offset_are_exact(disk: Disk) -> None:
     sizes = [0]
 
     def after(_: AppendInfo, stable: int) -> None:
-        """The committed bytes are those after so many appends."""
+        """The committed bytes are those after the first *stable* appends."""
         sizes.append(log.size)
         assert (log.appended_bytes(), log.appended_bytes(committed=True)) == (sizes[-1], sizes[stable])
 
@@ -145,7 +145,7 @@ def test_bytes_below_the_last_stable_offset_are_exact(disk: Disk) -> None:
     after(end(log, 2), 8)
     after(end(log, 3), 8)
     after(end(log, 1), 12)
-    # What was open before precedes all that is appended since.
+    # A transaction that was open before keeps all later records uncommitted.
     in_transaction(log, 1, 3)
     again = open_log(disk)
     assert (again.appended_bytes(), again.appended_bytes(committed=True)) == (0, 0)
@@ -164,13 +164,13 @@ def test_a_read_has_the_aborted_ones_that_begin_in_it(disk: Disk) -> None:
     for producer in (1, 2, 3):
         end(log, producer)
     ranges = tuple(AbortedRange(producer, 2 * producer - 2, producer + 5) for producer in (1, 2, 3))
-    # Two whole batches, and a part of the third; from the middle of one.
+    # Whole batches, and a part of the next one; then from the middle of a batch.
     for most, count in ((size, 1), (2 * size - 1, 1), (2 * size, 2), (2 * size + 70, 2), (3 * size, 3)):
         found = log.read(0, most, whole_first_batch=True, committed=True)
         assert found.aborted == ranges[:count]
     assert log.read(5, 0, whole_first_batch=True, committed=True).aborted == ranges
     assert log.read(8, 0, whole_first_batch=True, committed=True).aborted == ranges[2:]
-    # Without a batch there is nothing to leave out.
+    # A response without a batch has no aborted transactions.
     assert log.read(5, 0, whole_first_batch=False, committed=True).aborted == ()
 
 
@@ -181,7 +181,7 @@ def test_gaps_are_left_out_of_a_log_that_was_compacted(disk: Disk, compacted: in
         filled(disk, batches)
     if compacted is not None:
         disk.replace_file(segment_path(DIRECTORY, compacted, ".compacted"), b"")
-    # Whatever the settings are now.
+    # The configuration at this time does not matter.
     log = open_log(disk)
     expected = b"".join(first) if compacted is None else first[1]
     assert log.read(0, 1000, whole_first_batch=True).records == expected
@@ -199,7 +199,7 @@ def test_a_flush_by_count_takes_all_segments_that_may_need_it(disk: Disk) -> Non
     assert disk.forget_flushed() == []
     write(log, b"a", b"b")
     assert disk.forget_flushed() == [0, 2, 4]
-    # The count begins anew; sealed segments are flushed already.
+    # The count starts at 0 again; sealed segments are flushed already.
     log.seal_rolled_segments()
     disk.forget_flushed()
     for _ in range(2):
@@ -226,7 +226,7 @@ def test_a_flush_by_age_counts_from_when_it_was_asked(disk: Disk) -> None:
     assert flushed_at(1000, 1099, 1100, 1101, 2000, 3000) == [1100]
     write(log)
     write(log)
-    # Two segments, once.
+    # Both segments, once.
     log.flush_if_older(3000)
     log.flush_if_older(3100)
     assert disk.forget_flushed() == [0, 2]
@@ -246,7 +246,7 @@ def test_what_is_written_during_a_flush_waits_for_the_next(disk: Disk) -> None:
     disk.meanwhile = lambda: write(log)
     log.flush_if_older(100)
     disk.forget_flushed()
-    # One is not flushed, which counts for the flush by age and by count.
+    # The record of the last write is not flushed, and counts for the flush by age and by count.
     log.flush_if_older(200)
     log.flush_if_older(300)
     assert disk.forget_flushed() != []
@@ -260,7 +260,7 @@ def test_what_is_written_during_a_flush_waits_for_the_next(disk: Disk) -> None:
     disk.forget_flushed()
     write(log, b"d", b"e")
     assert disk.forget_flushed() == []
-    # A flush by count in the middle of another takes what that one would have taken.
+    # A flush by count in the middle of another one also flushes the data of that one.
     disk.meanwhile = lambda: write(log, b"f")
     log.flush_if_older(800)
     log.flush_if_older(900)
@@ -312,7 +312,7 @@ def test_rolled_segments_are_sealed_one_by_one(disk: Disk) -> None:
     steps = disk.steps
     log.seal_rolled_segments()
     assert disk.steps == steps
-    # One that is deleted while it is flushed gets no index file, and the others do.
+    # A segment that is deleted during its flush gets no index file; the others do.
     for _ in range(4):
         write(log)
     disk.meanwhile = lambda: log.delete_records_before(8)
@@ -328,7 +328,7 @@ def test_a_failed_seal_is_an_error_while_its_segment_is_there(disk: Disk) -> Non
     with pytest.raises(OSError, match="Input/output error"):
         log.seal_rolled_segments()
     disk.fail_flush = False
-    # Of a log that was removed meanwhile, nothing is written.
+    # For a log that was removed during the flush, nothing is written.
     disk.meanwhile = log.abandon
     log.seal_rolled_segments()
     assert disk.names(".index") == []
@@ -398,7 +398,7 @@ def test_a_failed_append_leaves_the_log_as_it_was(disk: Disk) -> None:
     write(log)
     write(log)
     size = log.size
-    # The next one needs a snapshot, no old index, a file, and its bytes.
+    # The next append writes a snapshot, removes an old index, creates a file, and writes its bytes.
     for steps in (1, 2, 3, 4):
         disk.fail_at = disk.steps + steps
         with pytest.raises(ApiError, match=r"^append failed: \[Errno 5\] Input/output error$") as caught:
@@ -431,7 +431,7 @@ def test_a_compaction_begins_when_it_may(disk: Disk) -> None:
     assert (due.first_dirty, due.rules, due.segment_bytes, due.wall_ms) == (0, rules, 400, 5)
     assert due.last_batches == {7: (2, 0), 8: (-1, 0), 9: (4, 0)}
     assert due.aborted == (AbortedRange(9, 4, 5),)
-    # What is compacted, or deleted, is not new.
+    # Compacted or deleted records are not dirty.
     log.note_compacted(2)
     due = log.begin_compaction(5)
     assert due is not None and due.first_dirty == 2

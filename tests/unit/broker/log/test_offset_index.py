@@ -16,7 +16,7 @@ BATCHES = st.lists(st.tuples(st.integers(1, 50), st.integers(61, 5000), st.integ
 
 
 def build(batches: list[tuple[int, int, int]], interval: int) -> tuple[OffsetIndex, list[tuple[int, int, int]]]:
-    """Index of batches (records, bytes, timestamp) and where each begins: (offset, position, timestamp)."""
+    """Index of batches (records, bytes, timestamp), and the beginning of each: (offset, position, timestamp)."""
     index, placed = OffsetIndex(interval), []
     offset = position = 0
     latest = -1
@@ -104,7 +104,7 @@ def test_the_epoch_at_an_offset_is_the_one_that_began_before() -> None:
 
 
 def index_file(count: int, epochs: int, numbers: Sequence[int], magic: bytes = b"KLX2") -> bytes:
-    """An index file with the right checksum, whatever it announces."""
+    """An index file with a valid checksum, whatever sizes it states."""
     body = struct.pack(">qqqqii", 400, 12, 7, 6, count, epochs) + struct.pack(f">{len(numbers)}q", *numbers)
     return magic + struct.pack(">I", crc32c(body)) + body
 

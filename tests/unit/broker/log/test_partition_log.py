@@ -27,7 +27,7 @@ CONFIG = log_config(segment_bytes=1 << 30, index_interval_bytes=4096)
 
 @pytest.fixture(params=["memory", "disk"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, Path]:
-    """The fake disk and the real one have to behave alike."""
+    """The fake disk and the real one must behave alike."""
     return (MemoryFileSystem(), DIRECTORY) if request.param == "memory" else (OsFileSystem(), tmp_path / "t-0")
 
 
@@ -124,7 +124,7 @@ def test_segments_are_rolled_by_size(place: tuple[FileSystem, Path]) -> None:
 @pytest.mark.parametrize("is_reopened", [False, True])
 def test_segments_are_rolled_by_the_age_of_their_batches(place: tuple[FileSystem, Path], is_reopened: bool) -> None:
     log = open_log(place, segment_ms=100)
-    # Without a timestamp, and back in time, nothing is rolled.
+    # A batch without a timestamp, or with an earlier one, rolls no segment.
     for timestamp in (1000, 1100, 900, -1, 1101, 1150):
         append(log, b"v", base_timestamp=timestamp)
         if is_reopened:
@@ -171,7 +171,7 @@ def test_timestamps_are_the_producers_unless_the_log_stamps(place: tuple[FileSys
 @pytest.mark.parametrize("compression", list(CompressionType))
 def test_the_first_record_at_or_after_a_time(place: tuple[FileSystem, Path], compression: CompressionType) -> None:
     log = open_log(place, segment_bytes=400, index_interval_bytes=0)
-    # Times go back and forth between batches, as those of many producers do.
+    # Timestamps go back and forth between batches, as those of many producers do.
     starts = [100, 50, 300, 200, 400, 350]
     for start in starts:
         append(log, b"v" * 30, b"w" * 30, base_timestamp=start, compression=compression)
@@ -189,7 +189,7 @@ def test_the_first_record_at_or_after_a_time(place: tuple[FileSystem, Path], com
 def test_a_search_by_time_is_bounded(place: tuple[FileSystem, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "SEARCHED_RECORDS", 10)
     log = open_log(place)
-    # The only late record is the last of its batch; the header of the next one promises what no record has.
+    # The only late record is the last of its batch; the header of the next batch states a timestamp that no record has.
     slow = batch_of([*map(record_of, range(29)), record_of(29, timestamp=encode_varint(50))], most_ms=BASE_MS + 50)
     lying = batch_of([*map(record_of, range(5))], most_ms=BASE_MS + 900)
     for data in (slow, lying, batch_of([record_of(0)], most_ms=BASE_MS)):
@@ -236,7 +236,7 @@ def test_retention_by_time(place: tuple[FileSystem, Path]) -> None:
     assert log.apply_retention(2000) == 0
     assert log.apply_retention(2001) == 1
     assert log.apply_retention(6000) == 0
-    # Records without a time are kept: nobody knows how old they are.
+    # Records without a timestamp are kept, because their age is unknown.
     assert log.apply_retention(10**9) == 1
     assert log.start_offset == 2
 
@@ -326,7 +326,7 @@ def test_leader_epochs_are_known_again_after_a_restart(place: tuple[FileSystem, 
     log = open_log(place, segment_bytes=300)
     for epoch in (0, 0, 2, 2, 2, 5, 5):
         append(log, b"x" * 100, epoch=epoch)
-    # A writer that was late with its epoch.
+    # An append with an older epoch.
     assert append(log, b"late", epoch=2) == 7
     ends = {0: (0, 2), 1: (0, 2), 2: (2, 5), 4: (2, 5), 5: (5, 8), 6: (5, 8)}
     assert {epoch: log.end_of_epoch(epoch) for epoch in ends} == ends
@@ -334,7 +334,7 @@ def test_leader_epochs_are_known_again_after_a_restart(place: tuple[FileSystem, 
         log.close()
     again = open_log(place, segment_bytes=300)
     assert {epoch: again.end_of_epoch(epoch) for epoch in ends} == ends
-    # What came before the first record that is kept is known by its end only.
+    # An epoch without remaining records ends at the log start offset.
     again.delete_records_before(6)
     assert again.end_of_epoch(0) == (0, 6)
     assert again.end_of_epoch(5) == (5, 8)
@@ -391,7 +391,7 @@ def test_a_torn_write_that_cannot_be_undone_ends_the_log() -> None:
         with pytest.raises(ApiError) as caught:
             use()
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    # What was acknowledged is there after the next start.
+    # Acknowledged records are there after the next start.
     again = open_log((disk, DIRECTORY))
     assert again.truncated_bytes == 10
     assert [record.value for record in read_all(again)] == [b"a"]
@@ -417,7 +417,7 @@ def test_a_removed_log_answers_that_there_is_none(place: tuple[FileSystem, Path]
         with pytest.raises(ApiError) as caught:
             use()
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # Whoever tends logs may still hold it; that does no harm.
+    # The housekeeping may still hold the log, which has no effect.
     log.seal_rolled_segments()
     assert log.apply_retention(0) == 0
     log.close()

@@ -185,7 +185,7 @@ def test_a_snapshot_has_all_that_is_known() -> None:
 
 
 def test_a_snapshot_names_the_oldest_open_transaction() -> None:
-    # Neither in the order of the producers nor in that of the offsets.
+    # In an order other than that of the producers or of the offsets.
     producers = ProducerStateManager(1000)
     for producer, offset in ((5, 30), (3, 20), (4, 25)):
         producers.update(transactional(0, producer=producer), offset, wall_ms=0)
@@ -223,7 +223,7 @@ def test_a_snapshot_of_another_format_changes_nothing(snapshot: bytes) -> None:
 
 def test_aborted_transactions_are_those_with_records_there() -> None:
     producers = ProducerStateManager(1000)
-    # By their markers: one around another one, one of a single record, and two that overlap.
+    # In the order of their markers: one that contains another one, one of a single record, and two that overlap.
     known = [aborting(producers, *of) for of in ((1, 2, 3), (2, 1, 5), (3, 7, 9), (4, 6, 11), (5, 12, 13))]
     assert list(producers.aborted) == known
     for start in range(15):
@@ -269,14 +269,14 @@ def test_the_lowest_sequence_of_an_epoch_is_waited_for() -> None:
     producers = ProducerStateManager(1000)
     for epoch, sequence in ((3, 5), (3, 4), (3, 6), (2, 0)):
         producers.begin_verification(7, epoch, sequence, wall_ms=0)
-    # An older epoch says nothing of this one.
+    # The sequence of an older epoch does not apply to this one.
     assert producers.check(transactional(4, epoch=3)) is None
     assert refused(producers, transactional(5, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    # Neither other epochs nor batches outside of transactions nor other producers wait.
+    # Other epochs, batches outside of transactions and other producers are not restricted.
     assert producers.check(transactional(9, epoch=2)) is None
     assert producers.check(header(9, epoch=3)) is None
     assert producers.check(transactional(9, epoch=3, producer=8)) is None
-    # A newer epoch begins anew.
+    # A newer epoch starts without the earlier state.
     producers.begin_verification(7, 4, 8, wall_ms=0)
     assert producers.check(transactional(8, epoch=4)) is None
     assert refused(producers, transactional(9, epoch=4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -1,4 +1,4 @@
-"""Opening a log that was left in the middle of something: what was acknowledged is there, nothing else is served."""
+"""Opening a log after a crash in the middle of an operation: acknowledged records are there, nothing else is served."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch() -> None:
         assert bytes(segment(crashed)) == whole
         assert append(again, b"d") == 2
         assert values(again) == [b"a", b"b" * 20, b"d"]
-    # The whole batch is no torn one.
+    # A whole batch is not a torn one.
     assert values(open_log(disk.clone(), LARGE)) == [b"a", b"b" * 20, b"c" * 30]
 
 
@@ -81,7 +81,8 @@ def test_flipped_bit_in_unsealed_segment_is_never_served() -> None:
         damaged = disk.clone()
         segment(damaged)[position] ^= 0x10
         found = values(open_log(damaged, LARGE))
-        # Neither the leader epoch nor the base offset is covered by the checksum; offsets have to fit, epochs do not.
+        # The checksum covers neither the leader epoch nor the base offset; offsets must be consecutive, epochs need not
+        # be.
         assert found == appended[: len(found)]
         untouched = position * 3 // size
         assert len(found) >= untouched
@@ -200,7 +201,7 @@ def test_a_seal_vouches_only_for_what_survives_a_power_failure() -> None:
 
 
 def life(disk: MemoryFileSystem, acknowledged: list[bytes], attempted: list[bytes]) -> None:
-    """A log's day: appends, rolls, seals, retention of nothing, a close, and the same again."""
+    """Two days of a log: appends, rolls, seals, retention that deletes nothing, and a close."""
     for day in range(2):
         log = open_log(disk)
         for number in range(8):
@@ -233,7 +234,7 @@ def test_a_crash_at_every_step_keeps_the_acknowledged_prefix(torn: int) -> None:
         found = values(log)
         assert found[: len(acknowledged)] == acknowledged, f"step {step}"
         assert found == attempted[: len(found)], f"step {step}"
-        # The producer sends again what was not acknowledged, and nothing is there twice.
+        # The producer retries the batches that were not acknowledged, and none is stored a second time.
         for sequence, value in list(enumerate(attempted))[len(acknowledged) :]:
             assert append(log, value, sequence=sequence) == sequence
         assert values(log) == attempted, f"step {step}"
@@ -268,7 +269,7 @@ def test_what_is_cut_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> 
     assert bases == [0, 3, 6, 9, 12, 15, 18]
     open_log(disk.clone())
     assert not caplog.messages
-    # A whole batch is left before the one that is torn, and behind them are segments.
+    # A whole batch remains before the torn one, and segments follow it.
     torn = len(segment(disk, 12)) // 3 - 5
     del segment(disk, 12)[-5 - len(segment(disk, 12)) // 3 :]
     lost = torn + len(segment(disk, 15)) + len(segment(disk, 18))
@@ -321,7 +322,7 @@ def test_two_snapshots_of_producers_are_kept() -> None:
     assert names(disk, ".snapshot") == names(disk, ".log")[-2:] == [15, 18]
     log.close()
     assert names(disk, ".snapshot") == [18, 20]
-    # The one that was just written stays, wherever it is.
+    # The snapshot that was just written stays, whatever its offset is.
     for offset, expected in ((18, [18, 20]), (20, [20]), (30, [20, 30]), (25, [25, 30])):
         write_snapshot(DIRECTORY, disk, offset, ProducerStateManager(1000))
         assert names(disk, ".snapshot") == expected
@@ -345,7 +346,7 @@ def test_producers_are_known_beside_damage_that_is_sealed() -> None:
     disk = MemoryFileSystem()
     filled(disk, 7, LARGE).close()
     append(open_log(disk, LARGE), b"new", sequence=7)
-    # The length of the first batch, which is not looked at again before it is read.
+    # The length of the first batch, which is not checked again before a read.
     segment(disk)[8] ^= 0xFF
     again = open_log(disk, LARGE)
     assert append(again, b"new", sequence=7) == 7, "known as a duplicate"

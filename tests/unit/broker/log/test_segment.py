@@ -1,4 +1,4 @@
-"""One segment on a fake disk: where its batches are, what is read of them, and what its index file seals."""
+"""One segment on a fake disk: the positions of its batches, its reads, and the contents of its index file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLEANED_PATH = segment_path(DIRECTORY, BASE, ".cleaned")
 
 
 class Disk(MemoryFileSystem):
-    """Notes which position and length is read."""
+    """Notes the position and the length of each read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def sealed(disk: MemoryFileSystem, batches: Sequence[bytes], *, interval: int = 
     return again
 
 
-#: Of many sizes, also of headers alone, and with one record or more; offsets 5 to 19.
+#: Batches of many sizes, also headers alone, and with one record or more; offsets 5 to 19.
 BATCHES = (
     batch_at(5),
     gap_at(6, 0, producer=3),
@@ -101,8 +101,8 @@ def test_a_walk_finds_the_whole_batches_and_no_other(disk: Disk, is_verified: bo
 
 @pytest.mark.parametrize(("is_verified", "step"), [(False, 1 << 13), (True, 1 << 20)])
 def test_a_walk_reads_a_chunk_only_where_it_has_to(disk: Disk, is_verified: bool, step: int) -> None:
-    # The second header ends with the first chunk, and the fourth one a byte behind the second chunk. The fourth batch
-    # is a chunk, the fifth one is larger, and of the seventh a byte is in the next chunk.
+    # The second header ends with the first chunk, and the fourth one a byte after the second chunk. The fourth batch
+    # has the size of a chunk, the fifth one is larger, and the seventh has a byte in the next chunk.
     sizes = [step - 61, 61, step - 60, step, step + 1, 61, step - 60, 61]
     batches = [bytes(with_records(BatchHeader(BASE + number), bytes(size - 61))) for number, size in enumerate(sizes)]
     at = positions(batches)
@@ -119,12 +119,12 @@ def test_a_walk_ends_before_what_is_no_batch(disk: Disk) -> None:
     disk.flip(at[4] - 1)
     assert [position for position, _ in segment.walk(0)] == at
     assert [position for position, _ in segment.walk(0, verify=True)] == at[:3]
-    # The format version of the sixth.
+    # The format version (magic) of the sixth batch.
     disk.flip(at[5] + 16)
     assert [position for position, _ in segment.walk(0)] == at[:5]
 
 
-# --- what is known of the batches ------------------------------------------------------------------------------------
+# --- properties of the batches ---------------------------------------------------------------------------------------
 
 
 def test_the_index_file_has_what_the_batches_say(disk: Disk) -> None:
@@ -134,7 +134,7 @@ def test_the_index_file_has_what_the_batches_say(disk: Disk) -> None:
     at = positions([*batches, b""])
     assert (segment.next_offset, segment.max_timestamp) == (13, BASE_MS + 20)
     segment.seal()
-    # The first batch with the largest timestamp counts, and an entry has the largest one before it.
+    # The first batch with the largest timestamp counts, and an index entry has the largest timestamp before it.
     body = struct.pack(">qqqqii", segment.size, 13, BASE_MS + 20, 6, 5, 2)
     body += struct.pack(">10q", 5, 6, 8, 9, 10, *at)
     body += struct.pack(">9q", -1, BASE_MS, *[BASE_MS + 20] * 3, 0, 4, 5, 10)
@@ -144,7 +144,7 @@ def test_the_index_file_has_what_the_batches_say(disk: Disk) -> None:
     assert again.load_index() == segment.size
     assert (again.next_offset, again.max_timestamp, again.is_sealed) == (13, BASE_MS + 20, True)
     assert again.index == segment.index
-    # It goes on from there.
+    # Appends continue from there.
     (more,) = [batch_at(13, most_ms=BASE_MS + 20)]
     again.append(parse_header(more), 13, 4, (more,))
     again.seal()
@@ -178,12 +178,12 @@ def test_age_counts_from_the_timestamp_of_the_first_batch(disk: Disk, first: int
     segment = filled(disk, [batch_at(5, most_ms=first), batch_at(6, most_ms=5000)])
     assert segment.first_timestamp == first
     assert {timestamp: segment.age_at(timestamp) for timestamp in ages} == ages
-    # It is read once, but only when there is one.
+    # The timestamp is read once, but not before there is a batch.
     assert empty.first_timestamp == first
     assert disk.forget_reads() == [(0, 1 << 13)] * 2
 
 
-# --- closed segments, and those that take their place ----------------------------------------------------------------
+# --- closed segments, and those that replace them --------------------------------------------------------------------
 
 
 def test_batches_of_a_closed_segment_are_as_written(disk: Disk) -> None:
@@ -204,7 +204,7 @@ def test_damage_in_a_closed_segment_is_named(disk: Disk) -> None:
         with pytest.raises(CorruptRecordError, match=f"^{PATH.name} is damaged at byte {at[count]}$"):
             next(batches)
 
-    # An incomplete batch, a wrong offset, which is not in the checksum, and a wrong byte.
+    # An incomplete batch, a wrong offset, which the checksum does not cover, and a wrong byte.
     disk.files[PATH].data.pop()
     is_damaged(8)
     disk.flip(at[6] + 7)
@@ -277,7 +277,7 @@ def test_an_index_file_that_is_wrong_seals_nothing(disk: Disk) -> None:
         assert segment.load_index() == 0
         assert (segment.next_offset, segment.max_timestamp, len(segment.index)) == (BASE, NO_TIMESTAMP, 0)
         assert disk.read_file(INDEX_PATH) is None
-    # More bytes than it seals are left to be looked at.
+    # Bytes after the sealed size remain to be checked.
     disk.replace_file(INDEX_PATH, good)
     disk.files[PATH].data = whole + b"more"
     segment = Segment(DIRECTORY, BASE, disk, 0)
@@ -341,7 +341,7 @@ def test_a_read_has_so_many_bytes_but_no_torn_batch_first(disk: Disk, batches: S
     for is_whole in (False, True):
         assert segment.read(first, 1000, whole_first_batch=is_whole) == data[first:]
         assert segment.read(len(data), 1000, whole_first_batch=is_whole) == b""
-    # What a crash left of a batch, as an open log has none.
+    # A part of a batch, as a crash leaves it; an open log has none.
     disk.files[PATH].data = bytearray(data[: first - 1])
     assert segment.read(0, 1000, whole_first_batch=False) == b""
     assert segment.read(0, 1000, whole_first_batch=True) == data[: first - 1]
@@ -362,7 +362,7 @@ def test_bytes_that_are_only_sealed_are_checked_when_read(disk: Disk) -> None:
     segment, at = sealed(disk, BATCHES), positions(BATCHES)
     good = disk.files[PATH].data[:]
     assert [segment.read(start, SIZE, whole_first_batch=True) for start in at] == [good[start:] for start in at]
-    # The offset and the epoch, which are not in the checksum, and a byte that is.
+    # The offset and the epoch, which the checksum does not cover, and a byte that it covers.
     for place in (7, 15, HEADER_BYTES - 1):
         for number in range(1, len(BATCHES)):
             disk.files[PATH].data = good[:]
@@ -390,7 +390,7 @@ def test_only_bytes_before_the_end_of_the_seal_are_checked(disk: Disk) -> None:
 
 # --- searching for times ---------------------------------------------------------------------------------------------
 
-#: What a producer writes, and what compactions and the clock of the log make of it; times go back and forth.
+#: Batches of a producer, and the same after compactions or with the log's own time; timestamps go back and forth.
 TIMED: dict[str, tuple[Sequence[Deltas], bool]] = {
     "as it was written": ([(0, 3), (1, 0), (2, 7), (3, 5)], False),
     "with gaps": ([(1, 4), (4, 2), (5, 6)], False),
@@ -412,7 +412,7 @@ def test_a_search_by_time_is_that_of_all_records(disk: Disk, codec: CompressionT
         batches.append(batch_at(base, deltas, most_ms=most, codec=codec, is_stamped=is_stamped))
         records += [(base + at, most if is_stamped else BASE_MS + delta) for at, delta in deltas]
         base += deltas[-1][0] + 1
-        # A batch of which nothing is left says a time that no record has.
+        # An empty batch has a timestamp in its header that no record has.
         batches.append(gap_at(base, 1, most_ms=BASE_MS + 90, producer=3))
         base += 2
     segment = filled(disk, batches)
@@ -443,7 +443,7 @@ def test_a_search_compares_so_many_records_of_a_batch(
     step = 1 + has_gaps
     deltas = [(number * step, 40 if number == 29 else number % 3) for number in range(30)]
     segment = filled(disk, [batch_at(BASE, deltas)])
-    # Records before the first offset that counts are passed over where their number says their offset; others count.
+    # Records before the first relevant offset are skipped if their number tells their offset; other records count.
     of_gaps = ((0, 10), (1, 10), (9, 10), (10, 10), (11, 11), (25, 25), (29, 29))
     for start, stopped in of_gaps if has_gaps else ((0, 10), (7, 17), (18, 28), (25, 29)):
         found = segment.offset_for_timestamp(BASE_MS + 40, BASE + start * step)
@@ -495,7 +495,7 @@ def test_a_stamped_batch_is_searched_without_its_records(disk: Disk, monkeypatch
 
 
 def test_a_search_counts_records_of_which_none_is_missing(disk: Disk) -> None:
-    # The second one says another offset, as a producer may have it.
+    # The second record has a wrong offset, as a producer may write it.
     segment = filled(disk, [batch_at(BASE, [(0, 0), (7, 5), (2, 1)], last=2)])
     for asked, number in ((0, 0), (1, 1), (5, 1)):
         found = segment.offset_for_timestamp(BASE_MS + asked, BASE)

@@ -1,4 +1,5 @@
-"""The segments of a log together: which one answers, which are deleted, and what stands in their names."""
+"""The segments of a log together: the segment that serves a read, the segments to delete, and the names of their files.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from tests.fakes.compacted_log import DIRECTORY
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.unit.broker.log.made_segments import BASE_MS, batch_at, filled, gap_at
 
-#: Offsets 5 to 30 in seven segments, with gaps at the beginning, in the middle and at the end of them, and of nothing
-#: but gaps.
+#: Offsets 5 to 30 in seven segments, with gaps at the beginning, in the middle and at the end of them, and one of gaps
+#: only.
 GROUPS = (
     [batch_at(5), gap_at(6, 1), batch_at(8, [(0, 0), (1, 0)], value=b"x" * 20)],
     [gap_at(10, 0), gap_at(11, 1), batch_at(13, value=b"y" * 50), gap_at(14, 0)],
@@ -79,7 +80,7 @@ def test_size_and_epoch_are_those_of_all_segments(disk: MemoryFileSystem) -> Non
 
 
 def cut(batches: Sequence[bytes], most: int, *, is_whole: bool) -> bytes:
-    """At most so many bytes, but no torn batch alone."""
+    """At most *most* bytes, but never a part of the first batch alone."""
     data, first = b"".join(batches), len(batches[0])
     return data[:most] if most >= first else data[:first] if is_whole else b""
 
@@ -99,7 +100,7 @@ def without_gaps(batches: Sequence[bytes], data: bytes) -> bytes:
 
 
 def expected(offset: int, end: int, most: int, *, is_whole: bool, has_gaps: bool) -> bytes:
-    """What a read gives, by way of all batches."""
+    """The result of a read, computed from all batches."""
     first = max(number for number, group in enumerate(GROUPS) if parse_header(group[0]).base_offset <= offset)
     left = b""
     for number in range(first if offset < end else len(GROUPS), len(GROUPS)):
@@ -146,7 +147,7 @@ def test_an_offset_is_closed_in_an_earlier_segment(disk: MemoryFileSystem) -> No
     assert {pair: segments.is_closed_at(*pair) for pair in pairs} == pairs
 
 
-# --- times and epochs ------------------------------------------------------------------------------------------------
+# --- timestamps and epochs -------------------------------------------------------------------------------------------
 
 
 def test_a_time_is_found_in_the_first_segment_with_it(disk: MemoryFileSystem) -> None:
@@ -181,7 +182,7 @@ def test_a_time_is_found_in_the_first_segment_with_it(disk: MemoryFileSystem) ->
 def test_the_newest_record_may_be_gone_from_its_segment(
     disk: MemoryFileSystem, groups: list[tuple[int | None, int]], newest: int | None
 ) -> None:
-    # A segment has a record with the first time, and says the second one for a batch of which nothing is left.
+    # A segment has a record with the first timestamp, and an empty batch whose header states the second one.
     batches = [
         [*([batch_at(2 * number, [(0, stamp)])] if stamp is not None else []), gap_at(2 * number + 1, 0, most_ms=said)]
         for number, (stamp, said) in enumerate((stamp, BASE_MS + said) for stamp, said in groups)
@@ -213,7 +214,7 @@ def test_an_epoch_ends_where_the_next_one_begins(disk: MemoryFileSystem, older: 
 
 @pytest.mark.parametrize("most_bytes", [-1, 0, 1, 62, 63, 123, 124, 200])
 def test_so_many_segments_are_beyond_the_size(disk: MemoryFileSystem, most_bytes: int) -> None:
-    # Of 61 bytes each.
+    # Batches of 61 bytes each.
     segments = together(disk, [[gap_at(number, 0)] for number in range(4)])
     limits = {-1: 0, 0: 3, 1: 3, 62: 2, 63: 2, 123: 1, 124: 1, 200: 0}
     assert segments.expired(most_bytes, -1, 0) == limits[most_bytes]
@@ -227,10 +228,10 @@ def test_so_many_segments_are_too_old(disk: MemoryFileSystem) -> None:
     segments = together(disk, [[gap_at(number, 0, most_ms=stamp)] for number, stamp in enumerate(stamps)])
     ages = {(-1, 10**9): 0, (0, 10): 0, (0, 11): 1, (5, 15): 0, (5, 16): 1, (5, 25): 1, (5, 26): 3, (0, 10**9): 3}
     assert {(most, now): segments.expired(-1, most, now) for most, now in ages} == ages
-    # A time of 0 is one.
+    # A timestamp of 0 is valid.
     old = together(MemoryFileSystem(), [[gap_at(number, 0, most_ms=0)] for number in range(3)])
     assert (old.expired(-1, 5, 5), old.expired(-1, 5, 6), old.expired(-1, 0, 1)) == (0, 2, 2)
-    # By size or by time, and each segment is one reason less for the next.
+    # By size or by time; each segment to delete reduces the size for the next one.
     assert segments.expired(61 * 5, 5, 26) == 3
     assert segments.expired(61 * 2, -1, 0) == 4
 

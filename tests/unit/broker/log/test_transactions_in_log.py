@@ -1,4 +1,5 @@
-"""Transactions in a partition's log: last stable offset, aborted transactions, markers, who may open one."""
+"""Transactions in a partition's log: last stable offset, aborted transactions, markers, and producers that may open
+one."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def end(
 
 
 def committed_values(log: PartitionLog, max_bytes: int = 1 << 20) -> list[bytes | None]:
-    """What a consumer of committed records makes of fetches; none may show an offset of an open transaction."""
+    """The values that a read_committed consumer returns; no fetch may have an offset of an open transaction."""
     found: list[bytes | None] = []
     offset = log.start_offset
     while True:
@@ -87,7 +88,7 @@ def committed_values(log: PartitionLog, max_bytes: int = 1 << 20) -> list[bytes 
 def test_the_bytes_of_a_marker_are_kafkas(log: PartitionLog) -> None:
     log.append_marker(EndTransactionMarker(4000, 5, True, 9), leader_epoch=2, wall_ms=0x123456789A)
     (batch,) = read_batches(log.read(0, 1 << 20, whole_first_batch=True).records)
-    # Written by Kafka's Java MemoryRecords.withEndTransactionMarker, but for the checksum, which is checked by itself.
+    # Written by Kafka's Java MemoryRecords.withEndTransactionMarker, except the checksum, which has its own assertion.
     assert batch.verify_crc()
     assert bytes(batch.data[:17]).hex() == "0000000000000000000000420000000202"
     assert bytes(batch.data[21:]).hex() == (
@@ -176,7 +177,8 @@ def test_late_marker_does_not_refuse_next_epoch_of_client(log: PartitionLog) -> 
             [b"v"], producer_id=producer, producer_epoch=last + 1, base_sequence=0, is_transactional=True
         )
         guard = log.begin_verification(producer, last + 1, 0, 0, transaction_version=TransactionVersion.V2)
-        # Decided before the question, written after it: the coordinator says yes once this marker is everywhere.
+        # Decided before the verification, written after it: the coordinator confirms once this marker is written
+        # everywhere.
         end(log, producer, committed=True, epoch=last + 1)
         end_offset = log.end_offset
         assert log.append(batch, header, 0, 0, guard).base_offset == end_offset
@@ -190,7 +192,7 @@ def test_own_marker_keeps_batch_out_of_the_next_transaction(log: PartitionLog) -
     guard = log.begin_verification(1, 4, 0, 0, transaction_version=TransactionVersion.V2)
     end(log, 1, committed=False, epoch=5)
     refused(lambda: log.append(batch, header, 0, 0, guard), ErrorCode.INVALID_PRODUCER_EPOCH)
-    # Without an epoch for each, nothing tells the next transaction's marker from the last one's.
+    # Without an epoch of its own, the next transaction's marker cannot be distinguished from the last one's.
     guard = log.begin_verification(1, 5, 0, 0)
     end(log, 1, committed=False, epoch=5)
     batch, header = with_header([b"v"], producer_id=1, producer_epoch=5, base_sequence=0, is_transactional=True)
@@ -209,7 +211,7 @@ def test_repeated_marker_does_not_end_the_next_transaction(log: PartitionLog) ->
     assert log.last_stable_offset == 3
     end(log, 1, committed=False, epoch=5, transaction_version=TransactionVersion.V2)
     assert committed_values(log) == [b"v"]
-    # Without an epoch for each it is the present one's.
+    # Without an epoch for each transaction, the marker belongs to the current one.
     write(log, 1, 0, epoch=5)
     end(log, 1, committed=True, epoch=5)
     assert committed_values(log) == [b"v"] * 2
@@ -262,7 +264,7 @@ def test_open_transaction_rejects_plain_writes_and_never_expires(log: PartitionL
 
 @dataclass
 class Written:
-    """A batch or a marker as the test knows it."""
+    """A batch or a marker, for the comparison with the log."""
 
     offset: int
     producer: int
@@ -271,7 +273,7 @@ class Written:
 
 
 def expected_values(written: list[Written]) -> tuple[list[bytes | None], int | None]:
-    """What readers of committed records get, and where the oldest open transaction begins."""
+    """The values for read_committed readers, and the first offset of the oldest open transaction."""
     fate: dict[int, bool] = {}
     open_at: dict[int, list[int]] = {}
     for item in written:
@@ -353,7 +355,7 @@ def test_last_stable_offset_is_never_below_the_log_start(log: PartitionLog) -> N
 
 
 def ask(log: PartitionLog, sequence: int, *, epoch: int = 1, wall_ms: int = 0) -> None:
-    """The coordinator is asked about a batch, and says CONCURRENT_TRANSACTIONS."""
+    """Verify a batch, for which the coordinator answers CONCURRENT_TRANSACTIONS."""
     guard = log.begin_verification(1, epoch, sequence, wall_ms, transaction_version=TransactionVersion.V2)
     assert guard is not None
     log.end_verification(guard)
@@ -375,7 +377,7 @@ def test_version_2_begins_with_sequence_0_in_a_new_partition(log: PartitionLog) 
 
 def test_lowest_sequence_counts_for_its_epoch_until_a_marker(log: PartitionLog) -> None:
     ask(log, 0)
-    # The newer epoch begins with what it has, as nothing is known of the producer here.
+    # The newer epoch may begin with any sequence, as the log has no state of the producer.
     assert write(log, 1, 7, epoch=2) == 0
     end(log, 1, committed=False, epoch=2)
     ask(log, 8, epoch=2)
@@ -420,7 +422,7 @@ def test_a_damaged_marker_keeps_its_log_alone_from_being_used(caplog: pytest.Log
 
 
 def aborted_of(log: PartitionLog) -> list[AbortedRange]:
-    """The aborted transactions of the whole log, as readers of committed records are told of them."""
+    """The aborted transactions of the whole log, as read_committed fetches return them."""
     found: list[AbortedRange] = []
     offset = log.start_offset
     while offset < log.last_stable_offset:
@@ -457,7 +459,8 @@ def test_a_log_knows_its_producers_as_before(interval: int, seed: int) -> None:
 
 
 def closed_with_aborted(count: int = 30) -> tuple[MemoryFileSystem, list[int]]:
-    """A closed log of an aborted transaction at 0 to 1 and *count* plain batches, and where its segments begin."""
+    """A closed log with an aborted transaction at 0 to 1 and *count* plain batches, and the base offsets of its
+    segments."""
     disk = MemoryFileSystem()
     log = open_log(disk)
     write(log, 1, 0)
@@ -471,7 +474,7 @@ def closed_with_aborted(count: int = 30) -> tuple[MemoryFileSystem, list[int]]:
 
 
 def damage(disk: MemoryFileSystem, base: int) -> None:
-    """Of the length of the first batch of a segment."""
+    """Damage the length of the first batch of a segment."""
     disk.files[DIRECTORY / f"{base:020d}.log"].data[8] ^= 0xFF
 
 
@@ -485,7 +488,7 @@ def test_markers_are_not_looked_for_unless_compacted() -> None:
     damage(disk, 0)
     log = open_log(disk.clone())
     assert log.read(bases[1], 1 << 20, whole_first_batch=True).records
-    # A compaction may have removed them; whether it has cannot be told behind the damage.
+    # A compaction may have removed the records; the damage makes it impossible to tell.
     disk.replace_file(DIRECTORY / f"{1:020d}.compacted", b"")
     refused(lambda: open_log(disk).read(bases[1], 100, whole_first_batch=True), ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -502,7 +505,7 @@ def test_markers_of_deleted_segments_are_not_looked_for() -> None:
 
 
 def snapshot_with(disk: MemoryFileSystem, *aborted: AbortedRange) -> None:
-    """Of the end of the log, with these aborted transactions alone."""
+    """Write a snapshot for the end of the log, with these aborted transactions only."""
     content = {"format": 2, "producers": [], "aborted": aborted}
     disk.replace_file(DIRECTORY / f"{32:020d}.snapshot", with_checksum(json.dumps(content).encode()))
 
@@ -510,10 +513,10 @@ def snapshot_with(disk: MemoryFileSystem, *aborted: AbortedRange) -> None:
 def test_an_aborted_transaction_without_marker_is_forgotten() -> None:
     disk, bases = closed_with_aborted()
     disk.replace_file(DIRECTORY / f"{1:020d}.compacted", b"")
-    # Of these only the first one's marker is there: the others have the same place, but another producer, or data.
+    # Only the first one has its marker: the others have the same offsets, but another producer, or data.
     snapshot_with(disk, AbortedRange(1, 0, 1), AbortedRange(3, 0, 1), AbortedRange(2, 2, 3))
     assert aborted_of(open_log(disk.clone())) == [AbortedRange(1, 0, 1)]
-    # The segment with its marker is lost, and those before and behind it are there.
+    # The segment with its marker is lost; the segments before and after it remain.
     snapshot_with(disk, AbortedRange(1, 0, 1), AbortedRange(2, 0, bases[1]))
     lose(disk, bases[1])
     log = open_log(disk)
@@ -524,7 +527,7 @@ def test_control_records_of_other_types_end_nothing() -> None:
     disk = MemoryFileSystem()
     log = open_log(disk)
     write(log, 1, 0)
-    # Type 2 is a change of the leader.
+    # Type 2 is a leader change.
     other, header = with_header([b"v"], keys=[bytes((0, 0, 0, 2))], is_control=True)
     log.append(other, header, 0, 0)
     again = open_log(disk.clone())
