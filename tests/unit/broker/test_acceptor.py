@@ -1,4 +1,4 @@
-"""Accepting: in turn, with quotas, and never at the price of the acceptor."""
+"""Accepting connections: round robin, with quotas, and without ever ending the acceptor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Listening:
 
 
 class Queue:
-    """A processor with room for *room* connections; one that may block always finds room."""
+    """A processor with room for *room* connections; with may_block, it always accepts."""
 
     def __init__(self, room: int = 1000) -> None:
         self.room = room

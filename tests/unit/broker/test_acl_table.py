@@ -1,7 +1,7 @@
-"""Every API of the broker without one of its permissions: the code of Kafka, nothing done, nothing disclosed.
+"""Every API of the broker without one of its permissions: Kafka's error code, no effect, nothing disclosed.
 
-Each row of the table has the permissions that a request needs. The request is sent with all of them, then once without
-each: without an ACL for it, and with an ACL that denies it.
+Each row of the table has the permissions that a request requires. The request is sent with all of them, then once
+without each: without an ACL for it, and with an ACL that denies it.
 
 Source: apache/kafka ``KafkaApis`` and ``ControllerApis``, and the table of operations in Kafka's documentation
 (security, "Operations and Resources on Protocols").
@@ -29,7 +29,7 @@ from tests.fakes.record_batches import make_batch
 from tests.support.cases import with_each
 from tests.support.messages import request_body
 
-#: These need no permission: they come before it is known who asks.
+#: These require no permission: they precede the authentication.
 FREE: Final = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 CODES: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -41,7 +41,7 @@ SECRET: Final = b"SECRET"
 TOPIC_CONFIG, BROKER_CONFIG = 2, 4
 
 Need = tuple[AclOperation, Resource, str]
-#: The resources that the rows name.
+#: The resources that the rows refer to.
 RESOURCES: Final = {
     "t": Resource.TOPIC,
     "new": Resource.TOPIC,
@@ -53,10 +53,10 @@ RESOURCES: Final = {
 
 @dataclass(frozen=True)
 class Row:
-    """A request with what it needs.
+    """A request with the permissions that it requires.
 
-    :param shows: what the answer has only if everything is permitted.
-    :param hides: without the permission there is no code, but the answer omits *shows*.
+    :param shows: text that the response has only if everything is permitted.
+    :param hides: without the permission there is no error code, but the response omits *shows*.
     """
 
     key: ApiKey
@@ -70,7 +70,7 @@ class Row:
 def row(
     key: ApiKey, version: int, needs: str, *values: Any, shows: bytes = b"", hides: bool = False, **named: Any
 ) -> Row:
-    """A row from a request's fields and from what it needs, as ``name OPERATION, …``."""
+    """A row from a request's fields and its permissions, as ``name OPERATION, …``."""
     pairs = [need.split() for need in needs.replace("cluster ", f"{CLUSTER_NAME} ").split(", ")]
     asked = tuple((AclOperation[operation], RESOURCES[name], name) for name, operation in pairs)
     return Row(key, version, request_body(key, *values, **named), asked, shows, hides)
@@ -133,7 +133,7 @@ ROWS: Final = [
     ),
     row(ApiKey.LIST_GROUPS, 4, "g DESCRIBE", shows=b"\x02g", hides=True),
     row(ApiKey.DELETE_GROUPS, 2, "g DELETE", ["g"]),
-    # Version 4 does not describe the new topic's settings.
+    # Version 4 does not return the new topic's configuration.
     row(ApiKey.CREATE_TOPICS, 4, "new CREATE", [("new", 1, 1)]),
     row(ApiKey.CREATE_TOPICS, 7, "new CREATE, new DESCRIBE_CONFIGS", [("new", 1, 1)], validate_only=True),
     row(ApiKey.DELETE_TOPICS, 6, "t DELETE", ["t"]),
@@ -217,7 +217,7 @@ def node_with(*acls: AclBinding) -> BrokerNode:
 
 
 def codes(answer: Any) -> Iterator[int]:
-    """All error codes of an answer."""
+    """All error codes of a response."""
     if isinstance(answer, list):
         for item in answer:
             yield from codes(item)
@@ -230,7 +230,7 @@ def codes(answer: Any) -> Iterator[int]:
 
 
 def kept(node: BrokerNode) -> list[Any]:
-    """Everything that a request could change."""
+    """All state that a request could change."""
     tables = [name for (name,) in node.store.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
     log = node.logs.get(TopicPartition("t", 0))
     assert log is not None
@@ -246,7 +246,7 @@ def kept(node: BrokerNode) -> list[Any]:
 
 
 def asked(node: BrokerNode, row: Row) -> tuple[set[int], bytes]:
-    """The error codes and the bytes of the answer to a row's request; none if its answer comes later."""
+    """The error codes and the bytes of the response to a row's request; none if the response is delayed."""
     body = row.body
     # The producer id is that of the open transaction.
     if any(field.name == "producer_id" for field in fields(body)) and row.key is not ApiKey.INIT_PRODUCER_ID:
@@ -266,7 +266,7 @@ def asked(node: BrokerNode, row: Row) -> tuple[set[int], bytes]:
 @with_each("row", ROWS)
 def test_every_api_needs_each_of_its_permissions(row: Row) -> None:
     allowed = [binding(need) for need in row.needs]
-    # What a row leaves out, because another row has it.
+    # The permissions that a row omits because another row of the same API has them.
     others = [
         binding(need)
         for other in ROWS

@@ -1,4 +1,4 @@
-"""ACLs of the embedded broker: kept with the topics, shared by all nodes, and off by default."""
+"""ACLs of the embedded broker: stored with the topics, shared by all nodes, and off by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings, partitions and leaders by the wire, with the codes a real Kafka answers."""
+"""Configurations, partitions and leaders by requests, with the error codes of a real Kafka."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_topic_config_change_holds_at_once() -> None:
         append(log, timestamp=1000)
     now_ms = 60_000
     assert alter(broker, TOPIC, "t", ("segment.bytes", SET, "100"), ("retention.ms", DELETE, None)) == 0
-    # Each append rolls a segment now, and none of them is older than the broker's retention time.
+    # Each append rolls a segment now, and no segment is older than the broker's retention time.
     for _ in range(2):
         append(log, timestamp=1000)
     assert log.apply_retention(now_ms) == 0

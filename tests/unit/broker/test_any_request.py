@@ -1,4 +1,4 @@
-"""Every API in every version, with bodies that say little or too much: it answers, and tells no secrets."""
+"""Every API in every version, with bodies that are almost empty or oversized: it answers, and discloses no secrets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ VERSIONS: Final = [
     for key, handler in HANDLERS.items()
     for version in range(handler.versions.min, handler.versions.max + 1)
 ]
-#: No answer: Kafka closes the connection, too, or the client expects none (acks=0).
+#: No response: Kafka closes the connection, too, or the client expects none (acks=0).
 SILENT: Final = {ApiKey.PRODUCE, ApiKey.CREATE_ACLS, ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS}
-#: As long as a string of a message may be, before version 8 or so of each.
+#: About the largest length of a string in the older versions of each message (before version 8 or so).
 LONG: Final = "x" * 32_750
 SECRET, ABSENT = "secret", "absent"
 

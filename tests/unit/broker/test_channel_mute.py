@@ -1,4 +1,4 @@
-"""Why a connection is not read: every event in every state, those that are possible and those that are refused."""
+"""Reasons for which a connection is muted: every event in every state, possible ones and refused ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kafka_sink.broker.network.processor import ClientConnection
 from tests.support.cases import with_each
 
-#: Whether the request is unanswered, and the client throttled.
+#: Whether a request has no response yet, and whether the client is throttled.
 State = tuple[bool, bool]
 EVENTS: dict[str, Callable[[ClientConnection], None]] = {
     "request": ClientConnection.received,

@@ -1,4 +1,4 @@
-"""How long a client is throttled."""
+"""The throttle times of clients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.support.living import living
 
 
 def of(**parts: str | None) -> QuotaEntity:
-    """An entity; ``client=None`` is every client without a quota of its own."""
+    """A quota entity; ``client=None`` stands for every client without a quota of its own."""
     return frozenset((CLIENT if kind == "client" else kind, name) for kind, name in parts.items())
 
 
 def everyone(bytes_per_s: int) -> ClientQuota:
-    """A quota of every client id."""
+    """A quota for every client id."""
     quota = ClientQuota()
     quota.follow({of(client=None): bytes_per_s})
     return quota
@@ -31,7 +31,7 @@ def test_burst_is_measured_over_all_windows_but_one() -> None:
     quota = everyone(1000)
     assert quota.most_bytes("c") == 10_000
     assert quota.record("c", 10_000, 0) == 0
-    # 12,500 bytes in 10 s are 25 % too many: (1250 - 1000) / 1000 of 10 s.
+    # 12,500 bytes in 10 s are 25 % above the quota: (1250 - 1000) / 1000 of 10 s.
     assert quota.record("c", 2_500, 0) == 2_500
     assert quota.record("other", 10_000, 0) == 0
 
@@ -90,7 +90,7 @@ def test_limits_change_while_clients_move_bytes() -> None:
     quota.follow({of(client="busy"): 1000})
     assert quota.record("busy", 20_000, 0) == 10_000
     assert quota.record("other", 20_000, 0) == 0
-    # What was measured stays, the limit is another.
+    # The measurement stays, and the limit changes.
     quota.follow({of(client="busy"): 4000})
     assert quota.record("busy", 0, 0) == 0
     quota.follow({of(client="busy"): 4000, of(client=None): 1000})
@@ -103,7 +103,7 @@ def test_limits_change_while_clients_move_bytes() -> None:
 
 @pytest.mark.behaviour("Throttling and quotas", "The quota that is the most special takes precedence, as in Kafka")
 def test_the_most_special_quota_takes_precedence() -> None:
-    """KIP-55: from the least special one, each added one is that of user u with client c."""
+    """KIP-55: in order from the least specific one; each added quota applies to user u with client c."""
     quota, limits = ClientQuota(), {}
     for number, entity in enumerate(
         [

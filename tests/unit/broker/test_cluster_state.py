@@ -225,7 +225,7 @@ def test_producer_id_is_not_given_unless_it_was_stored() -> None:
 def test_a_file_that_is_not_ours_is_refused(data: bytes) -> None:
     disk = MemoryFileSystem()
     state(disk)
-    # Not even when it is stored as one of ours, with its checksum.
+    # Refused even if it is stored like a file of ours, with its checksum.
     disk.files[FILE].data = bytearray(with_checksum(data))
     with pytest.raises(ConfigError, match=r"cluster\.json"):
         state(disk)

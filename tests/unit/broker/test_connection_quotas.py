@@ -1,4 +1,4 @@
-"""Connection limits: per address, per listener, in total, and how fast connections may come."""
+"""Connection limits: per address, per listener, in total, and the rate of new connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.living import living
 
 
 class OneWait(FakeClock):
-    """Runs *meanwhile* when somebody waits for a slot, instead of waiting."""
+    """Runs *meanwhile* when a thread waits for a slot, instead of waiting."""
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class OneWait(FakeClock):
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         self.waits.append(timeout_ms)
-        # The condition's lock is a plain re-entrant one: the waiter's own thread may change the counts.
+        # The condition's lock is a plain re-entrant one: the thread that waits may change the counts itself.
         self._meanwhile()
         return True
 
@@ -45,7 +45,7 @@ def quotas(clock: FakeClock | None = None, listeners: int = 1, **limits: object)
 
 
 def come(counted: ConnectionQuotas, listener: str, connections: int) -> None:
-    """So many of one address."""
+    """Open *connections* connections from one address."""
     for _ in range(connections):
         counted.inc(listener, "1.1.1.1")
 
@@ -161,7 +161,7 @@ def test_retrying_address_is_admitted_at_its_rate() -> None:
     clock = FakeClock()
     counted = quotas(clock, creation_rate_per_ip=1)
     for _ in range(200):
-        # What was refused was no connection, so it does not count.
+        # A refused attempt is not a connection, so it does not count.
         clock.advance(100)
         with contextlib.suppress(ConnectionThrottledError):
             counted.inc("A", "1.1.1.1")
@@ -253,7 +253,7 @@ def test_acceptor_waiting_for_a_slot_is_woken_when_one_is_free(change: str) -> N
 @pytest.mark.behaviour("ConnectionQuotas", "Addresses without a connection are forgotten")
 def test_addresses_without_a_connection_are_forgotten() -> None:
     class Address(str):
-        """Unlike a str, its end can be seen."""
+        """Unlike a str, it supports weak references, which show its end."""
 
     counted = quotas()
     ends: list[weakref.ref[Address]] = []
@@ -290,7 +290,7 @@ def test_a_lasting_rate_above_its_limit_is_held_to_it() -> None:
     now_ms = 0
     for _ in range(1000):
         now_ms += max(rate.record(1, 10, now_ms), 1)
-    # 1,000 connections at 10 a second take 100 s; the burst at the start may be ten seconds' worth.
+    # 1,000 connections at 10 per second take 100 s; the initial burst may be ten seconds' worth.
     assert now_ms >= 85_000
 
 

@@ -1,6 +1,6 @@
-"""What consoles and admin tools ask of a broker, by the wire: directories, quorum, pages of topics, quotas.
+"""The requests that consoles and admin tools send to a broker: log directories, quorum, pages of topics, quotas.
 
-tests/compat/test_differential.py compares the same answers with those of a real Kafka.
+tests/compat/test_differential.py compares the same responses with those of a real Kafka.
 """
 
 from __future__ import annotations

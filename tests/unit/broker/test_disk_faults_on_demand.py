@@ -1,4 +1,4 @@
-"""A disk that fails when a fault says so, under a partition's log."""
+"""A disk that fails on demand by a fault, under a partition's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster refuses before anything runs."""
+"""Configurations that a cluster refuses or warns of, and errors of its start and stop."""
 
 from __future__ import annotations
 

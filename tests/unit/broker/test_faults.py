@@ -1,4 +1,4 @@
-"""Every fault on a broker without sockets, on a clock that stands still."""
+"""Every fault on a broker without sockets, on a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def call(node: BrokerNode, *places: tuple[str, int]) -> dict[tuple[str, int], in
     return outcomes(node.call(ApiKey.PRODUCE, VERSION, produce(*places or (("orders", 0),))))
 
 
-# --- which requests --------------------------------------------------------------------------------------------------
+# --- matching of requests --------------------------------------------------------------------------------------------
 
 
 def fates(node: BrokerNode, count: int) -> str:
@@ -113,7 +113,7 @@ def test_other_apis_other_nodes_and_other_topics_are_left_alone(node: BrokerNode
     assert [fault.hits for fault in faults] == [0, 0, 0, 0]
 
 
-# --- what happens ----------------------------------------------------------------------------------------------------
+# --- effects ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("Faults on demand", "An error for one partition leaves the others handled")
@@ -246,7 +246,7 @@ def test_several_faults_meet(node: BrokerNode) -> None:
     assert outcomes(node.answer(ApiKey.PRODUCE, VERSION)) == {("orders", 0): NOT_LEADER}
 
 
-# --- error answers to everything -------------------------------------------------------------------------------------
+# --- error responses to every request --------------------------------------------------------------------------------
 
 ALL = [(key, version) for key in APIS for version in versions_of(api(key).request)]
 
@@ -268,7 +268,7 @@ def test_every_request_of_every_version_has_an_error_answer(key: ApiKey, version
     for variant in ("sparse", "full"):
         answer = error_response(key, version, golden_message(api(key).request, version, variant), NOT_LEADER)
         encode_into(ByteWriter(), answer, version)
-    # The last request names at least one of whatever it may name.
+    # The last request has at least one item in each of its arrays.
     assert set(codes_in(answer)) - {0} == {NOT_LEADER}
 
 
@@ -305,7 +305,7 @@ def test_apis_that_name_topics_are_known() -> None:
     assert not named & {"end_txn", "join_group", "find_coordinator", "init_producer_id", "list_groups"}
 
 
-# --- asking for what cannot be ---------------------------------------------------------------------------------------
+# --- impossible faults -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("Faults on demand", "A fault that cannot be is refused with what to write")

@@ -1,4 +1,4 @@
-"""Locks between processes; here the other process is another open file, which the system holds apart as well."""
+"""Locks between processes; a second open file stands for the other process, as the system treats both alike."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def joining(group: str, member_id: str, **says: Any) -> Any:
 
 
 def codes(answer: Any) -> list[int]:
-    """Every error code of an answer, wherever it stands."""
+    """Every error code of a response, at any depth."""
     found = [answer.error_code] if hasattr(answer, "error_code") else []
     for name in ("topics", "partitions", "groups", "results", "members"):
         for child in getattr(answer, name, ()):
@@ -127,7 +127,7 @@ def test_offsets_in_a_transaction_are_unstable_until_it_ends(
     )
     got = [partition.error_code for partition in answer.topics[0].partitions]
     if committed is None:
-        # Before version 5 the group has to be added to the transaction first.
+        # Before version 5, the group has to be added to the transaction first.
         assert got == [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE, 3]
         return
     assert got == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -164,7 +164,7 @@ def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
     told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(group, "m", rack_id="r", instance_id="i"))
     assert (told.error_code, told.member_id, told.member_epoch, told.heartbeat_interval_ms) == (0, "m", 2, 5000)
     assert [(each.topic_id, each.partitions) for each in told.assignment.topic_partitions] == [(topic_id, [0, 1])]
-    # Twice the same topic, and one that does not exist: a client may say what it likes.
+    # The same topic twice, and one that does not exist: a client may list any partitions.
     owned = [(topic_id, [0, 1]), (topic_id, [0])]
     told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group, "m", 2, topic_partitions=owned)
     assert (told.error_code, told.assignment) == (0, None)
@@ -184,7 +184,7 @@ def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
         (group, "consumer", "Stable")
     ]
 
-    # What it is to give up is its own until it says that it has done so.
+    # A partition to revoke stays with the member until it reports that it has revoked it.
     node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(group, "n"))
     told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group, "m", 2)
     assert [each.partitions for each in told.assignment.topic_partitions] == [[0]]
@@ -226,7 +226,7 @@ def test_what_a_client_may_not_describe_hides_the_group() -> None:
     described = guarded.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ["g"], include_authorized_operations=False)
     (found,) = described.groups
     assert (found.error_code, found.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
-    # And a pattern finds nothing that the client may not know of.
+    # And a pattern matches no topic that the client may not describe.
     told = guarded.call(
         ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining("g", "n", subscribed_topic_names=[], subscribed_topic_regex=".*")
     )

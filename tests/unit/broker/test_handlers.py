@@ -1,4 +1,4 @@
-"""What each API does, in every version it says it serves."""
+"""The effect of each API, in every version that the broker serves."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_api_versions(node: BrokerNode, version: int) -> None:
     served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
     assert answer.error_code == 0
     ranges = {key: (handler.versions.min, handler.versions.max) for key, handler in HANDLERS.items()}
-    # Told of, not served: older clients of librdkafka compress nothing where they miss it.
+    # Listed, but not served: without these versions, older clients of librdkafka do not compress.
     assert served == {**ranges, ApiKey.PRODUCE: (0, ranges[ApiKey.PRODUCE][1])}
 
 
@@ -131,7 +131,7 @@ def test_authorized_operations_are_returned_only_if_requested(node: BrokerNode) 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 def test_metadata_of_a_topic_that_is_not_there(node: BrokerNode, version: int) -> None:
-    # Before version 4 a client cannot say that it does not want the topic.
+    # Before version 4, a client cannot disable the creation of the topic.
     (topic,) = node.call(ApiKey.METADATA, version, [{"name": "new"}], allow_auto_topic_creation=version < 4).topics
     assert (topic.name, topic.error_code, len(topic.partitions)) == (("new", 3, 0) if version >= 4 else ("new", 0, 1))
 
@@ -304,7 +304,7 @@ def test_producer_over_quota_is_answered_at_once_then_throttled() -> None:
     node.responses = [sent]
     answer = node.answer(ApiKey.PRODUCE, 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
-    # The whole request is counted: 12,000 bytes and its fields, of which ten seconds may pass.
+    # The whole request counts: 12,000 bytes and its fields, less the bytes that the quota allows in ten seconds.
     assert 2000 <= answer.throttle_time_ms <= 2200
     node.timer.run_due(node.clock.now_ms + answer.throttle_time_ms - 1)
     assert node.responses == []
@@ -417,7 +417,7 @@ def test_a_fetch_waits_for_enough_bytes_without_holding_a_thread(node: BrokerNod
     node.send(ApiKey.PRODUCE, 9, produce(node))
     assert node.answer(ApiKey.PRODUCE, 9) and node.responses == []
     node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"w",)))
-    # The producer is answered first: it does not wait for those who wait for it.
+    # The producer receives its response first: it does not wait for fetches that wait for its records.
     assert node.answer(ApiKey.PRODUCE, 9)
     part = fetched(node.answer(ApiKey.FETCH, 12))
     assert values(part) == [b"v", b"w"]
@@ -496,7 +496,7 @@ def test_limits_of_a_fetch(node: BrokerNode) -> None:
         for _ in range(3):
             produced(node, 9, produce(node, partition, values=(b"x" * 1000,)))
     size = len(make_batch([b"x" * 1000]))
-    # However small the limits: the first batch comes whole, or the reader would never get on.
+    # However small the limits are: the first batch is returned whole, or the reader would make no progress.
     for of_partition, of_all, lengths in ((2 * size, 3 * size, [2 * size, size]), (1, 1, [size, 0])):
         parts = [{"partition": index, "partition_max_bytes": of_partition} for index in (0, 2)]
         answer = node.call(ApiKey.FETCH, 12, max_bytes=of_all, topics=[{"topic": "t", "partitions": parts}])
@@ -532,7 +532,7 @@ def listed(node: BrokerNode, version: int, timestamp: int, partition: int = 0, t
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_OFFSETS))
 def test_list_offsets(node: BrokerNode, version: int) -> None:
-    # Not every version knows the newest record's time and the earliest record that is not in remote storage.
+    # Only newer versions have the largest timestamp and the earliest record that is not in remote storage.
     known = [
         timestamp
         for timestamp, first in {-1: 1, -2: 1, -3: 7, -4: 8, 0: 1, 1001: 1, 1003: 1}.items()
@@ -545,7 +545,7 @@ def test_list_offsets(node: BrokerNode, version: int) -> None:
     expected = {-4: (0, -1), -3: (2, 1002), -2: (0, -1), -1: (3, -1), 0: (0, 1000), 1001: (1, 1001), 1003: (-1, -1)}
     places = {timestamp: (part.offset, part.timestamp) for timestamp, part in found.items()}
     assert places == {timestamp: expected[timestamp] for timestamp in known}
-    # What is nowhere was written by no leader.
+    # An offset that was not found has no leader epoch.
     epochs = {timestamp: part.leader_epoch for timestamp, part in found.items()}
     assert epochs == {timestamp: 0 if version >= 4 and expected[timestamp][0] >= 0 else -1 for timestamp in known}
 
@@ -621,7 +621,7 @@ def test_delete_topics(node: BrokerNode, version: int) -> None:
     assert [(result.name, result.error_code) for result in answer.responses] == expected
     assert node.cluster.topic("t") is None
     assert [path for path in node.disk.files if path.suffix == ".log"] == []
-    # The name is free again, and nothing of the old topic shows.
+    # The name can be used again, and no data of the old topic remains.
     node.cluster.create_topic("t", assignment=[[1]])
     assert produced(node, 9, produce(node)).base_offset == 0
 
@@ -647,7 +647,7 @@ def test_a_topic_that_cannot_be_removed_whole_is_still_there(
     request = request_body(ApiKey.DELETE_TOPICS, topic_names=["three"])
     answer = node.call(ApiKey.DELETE_TOPICS, 5, request)
     assert [result.error_code for result in answer.responses] == [ErrorCode.KAFKA_STORAGE_ERROR]
-    # What could not be removed is served, the rest is gone.
+    # The partition that could not be removed is still served, the others are gone.
     assert len(renames) == 3 and node.cluster.topic("three") is not None
     logs = [node.logs.get(TopicPartition("three", partition)) for partition in range(3)]
     assert [log.end_offset if log is not None else 0 for log in logs] == [int(n == failing) for n in range(3)]
@@ -706,7 +706,7 @@ def test_find_coordinator(node: BrokerNode, version: int) -> None:
         assert (answer.coordinators[0] if version >= 4 else answer).error_code == 42
 
 
-# --- requests that are none ------------------------------------------------------------------------------------------
+# --- malformed requests ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", list(HANDLERS))

@@ -1,4 +1,4 @@
-"""DeleteRecords and OffsetForLeaderEpoch, and what ListOffsets and Fetch make of a log that begins later."""
+"""DeleteRecords and OffsetForLeaderEpoch, and ListOffsets and Fetch of a log that does not start at offset 0."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_is_deleted_can_no_longer_be_read(node: BrokerNode, version: int) -
     write(node, b"d", b"e", base_timestamp=500)
     assert deleted(node, 1, version) == (1, 0)
     assert fetched(node, 0).error_code == 1
-    # Batches stay whole: a reader leaves out what is before the offset that it asked for.
+    # Batches are returned whole: a reader skips the records before its fetch offset.
     found = fetched(node, 1)
     assert (found.error_code, found.log_start_offset, found.high_watermark) == (0, 1, 5)
     assert [listed(node, timestamp) for timestamp in (-2, -4, 0, 1000)] == [(1, -1), (1, -1), (1, 1001), (1, 1001)]
@@ -137,7 +137,7 @@ def end_of_epoch(
 
 
 def leader_leaves_and_returns(node: BrokerNode) -> None:
-    """Two epochs later node 1 leads t-0 again; nothing was written meanwhile."""
+    """Two epochs later, node 1 leads t-0 again; no records were written in between."""
     endpoints = node.cluster.nodes[1]
     node.cluster.node_down(1)
     node.cluster.nodes_up({1: endpoints})
@@ -160,7 +160,7 @@ def test_where_the_records_of_an_epoch_end(node: BrokerNode, version: int) -> No
         (0, 2, 4),
         (0, -1, -1),
     ]
-    # After records went, an epoch ends no earlier than the log begins.
+    # After records were deleted, an epoch ends no earlier than the log start offset.
     deleted(node, 4)
     assert end_of_epoch(node, 0, version) == (0, 0, 4)
 

@@ -1,4 +1,5 @@
-"""What a request changes is stored in one write, however many things it names: others do not wait for its disk."""
+"""All changes of a request are stored in one write, however many topics it names: other requests do not wait for its
+disk."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ REQUESTS: list[tuple[ApiKey, int, Struct]] = [
 
 
 def world() -> tuple[BrokerNode, list[Path]]:
-    """Two nodes, of which the second leads all topics, and what is written from now on."""
+    """Two nodes, of which the second one leads all topics, and the list of later writes."""
     node = BrokerNode(2)
     for name in OLD:
         node.cluster.create_topic(name, assignment=[[2, 1]])

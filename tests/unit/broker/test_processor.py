@@ -33,7 +33,7 @@ from kafka_sink.protocol.messages.metadata import MetadataRequest
 from tests.fakes.clock import FakeClock
 from tests.fakes.server_selectable import FakeServerSelectable
 
-#: Why a connection is not read: its request is unanswered, its client is throttled.
+#: Reasons for which a connection is muted: its request has no response yet, or its client is throttled.
 NOTHING, UNANSWERED, THROTTLED = (False, False), (True, False), (False, True)
 
 STEPS = [
@@ -52,7 +52,7 @@ def frame(correlation_id: int = 1) -> bytes:
 
 
 class Bench:
-    """A processor with everything it touches."""
+    """A processor with all of its dependencies."""
 
     def __init__(self, **limits: int) -> None:
         self.selectable = FakeServerSelectable()
@@ -97,18 +97,18 @@ class Bench:
 
     @property
     def connection_ids(self) -> tuple[str, ...]:
-        """What is open, in order of its number; the processor counts as many."""
+        """The ids of the open connections, in numerical order; the processor has the same number."""
         found = sorted(self.selectable.open, key=lambda one: int(one.rpartition("-")[2]))
         assert len(found) == len(self._connections())
         return tuple(found)
 
     def held_by(self, connection_id: str) -> tuple[bool, bool]:
-        """Whether its request is unanswered, and whether its client is throttled."""
+        """Whether its request has no response yet, and whether its client is throttled."""
         connection = self._connections()[connection_id]
         return connection.unanswered, connection.throttled
 
     def _connections(self) -> dict[str, ClientConnection]:
-        # Private: outside there is only whether a connection is muted, and not which events it still waits for.
+        # Private: the public interface shows only that a connection is muted, and not the events that it waits for.
         return self.processor._connections
 
 
@@ -148,7 +148,7 @@ def test_polling_waits_unless_connections_are_queued(bench: Bench) -> None:
 
 
 def test_polling_does_not_wait_for_a_connection_of_its_round(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes between the first step and the third: while the answer of another connection unmutes that."""
+    """A connection is accepted between the first step and the third, while a response unmutes another connection."""
     request = bench.request(bench.connect())
     monkeypatch.setattr(
         bench.selectable, "unmute", lambda connection_id: bench.processor.accept(bench.accepted(), may_block=False)
@@ -412,7 +412,7 @@ def test_client_late_to_reauthenticate_is_closed_and_counted(bench: Bench) -> No
 def test_reauthentication_handshake_is_no_request(bench: Bench, begins: bool) -> None:
     connection = bench.connect()
     bench.selectable.reauthenticates = begins
-    # An expired client may do this and nothing else.
+    # A client with an expired session may send this handshake and nothing else.
     bench.selectable.expired.update([connection] if begins else [])
     handshake = encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, None, SaslHandshakeRequest("PLAIN"))
     bench.arrive(connection, b"".join(map(bytes, handshake)))
@@ -499,7 +499,7 @@ def test_processor_survives_exceptions_and_closes_all_at_its_end(
     assert "uncaught exception; the processor continues" in caplog.text
     assert bench.selectable.closed and bench.connection_ids == ()
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
-    # A connection that comes after the end is closed too.
+    # A connection that is accepted after the end is closed too.
     late = bench.accepted()
     assert bench.processor.accept(late, may_block=True)
     assert late.sock.fileno() == -1

@@ -1,4 +1,4 @@
-"""A request that names one thing many times gets no response that is many times as large, and costs no more."""
+"""A request that repeats a name many times gets no response that is many times as large, and costs no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue between network and handlers, and the threads behind it."""
+"""The queue between network threads and request handlers, and the handler threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafka_sink.protocol.header import RequestHeader
 
 
 class Responses:
-    """A processor that only keeps what it is given."""
+    """A processor that only collects its responses."""
 
     def __init__(self) -> None:
         self.got: list[Response] = []

@@ -1,4 +1,4 @@
-"""What a request takes of memory is estimated before it is decoded: many small things cost more than their bytes."""
+"""The memory of a request is estimated before it is decoded: many small items cost more than their bytes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kafka_sink.protocol.schema import StructField
 from tests.fakes.broker_node import BrokerNode
 from tests.support.request_items import arrays, frame_of
 
-#: Items of an array.
+#: Number of items of an array.
 MANY = 250
-#: What the first request of its kind takes besides: compiled readers, caches.
+#: Bytes that only the first request of its kind allocates: compiled readers, caches.
 BESIDES = 64_000
 
 
@@ -42,7 +42,7 @@ def test_a_request_takes_no_more_than_is_estimated(
     key: ApiKey, field: StructField, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = frame_of(key, field, list(range(MANY)))
-    # What topics take of memory that a request creates is another thing, and has a limit of its own.
+    # The memory of topics that a request creates has a limit of its own, so this node creates none.
     node = BrokerNode(auto_create_topics_enable=False)
     node.cluster.create_topic("t", 1)
     node.handle_frame(frame)

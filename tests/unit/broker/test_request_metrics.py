@@ -1,4 +1,4 @@
-"""Where the time of requests goes."""
+"""The phases in which requests spend their time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Nobody:
 
 
 def ended(key: ApiKey, *instants_ms: int, throttle_ms: int = 0) -> tuple[Request, int]:
-    """Received, dequeued, handled (0: not before it was answered), responded, response dequeued, ended."""
+    """Instants: received, dequeued, handled (0: not before the response), responded, response dequeued, ended."""
     receive = NetworkReceive("c", memoryview(b""))
     request = Request(Nobody(), RequestContext(RequestHeader(key, 0, 1, None), "c", "127.0.0.1", "L"), receive, 0)
     names = ("received_ns", "dequeued_ns", "handled_ns", "responded_ns", "response_dequeued_ns")
@@ -141,7 +141,7 @@ def test_an_idle_thread_is_idle_and_a_busy_one_is_not() -> None:
     assert idle.share(4 * S) == 0.75
     idle.end_wait(4 * S)
     assert idle.share(8 * S) == 3 / 8
-    # What lies more than a window back does not count any more.
+    # Waits that ended more than a window ago do not count any more.
     for second in range(8, 200):
         idle.begin_wait(second * S)
         idle.end_wait(second * S)

@@ -1,4 +1,4 @@
-"""The bound on answers that wait to be sent."""
+"""The bound on the memory of responses that wait to be sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client's and broker's authenticator over a pipe: the order of frames, sessions that end, and who is refused."""
+"""Client's and broker's authenticator over a pipe: the order of frames, sessions that end, and refused clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VERSIONS = [ApiVersion(17, 0, 1), ApiVersion(36, 0, 2)]
 
 
 class End:
-    """One end of a pipe; *room* bytes leave before nothing does. What cannot leave is not taken, or held."""
+    """One end of a pipe, which accepts *room* bytes; it refuses further bytes, or holds them."""
 
     is_connected = ready = True
     handshake_events = 0
@@ -255,7 +255,7 @@ def test_before_login_api_versions_work_and_bad_versions_fail() -> None:
 
 
 def again(world: World) -> None:
-    """What channel and processor do: the client's first frame reaches the broker as a request."""
+    """Do the work of channel and processor: the client's first frame reaches the broker as a request."""
     assert world.client.begin_reauthentication(None)
     world.client.authenticate()
     size = int.from_bytes(world.theirs.incoming[:4], "big")
@@ -274,7 +274,7 @@ def test_a_session_is_renewed_before_it_ends(mechanism: str, begin: Any) -> None
     assert not world.client.wants_reauthentication
     world.clock.advance(1_001)
     assert (world.client.wants_reauthentication, world.server.session_expired) == (True, False)
-    # An answer to a request from before comes first, and belongs to whoever asked.
+    # The response to an earlier request arrives first, and goes to its sender.
     world.ours.incoming += b"\0\0\0\5\0\0\0\x07x"
     again(world)
     world.run()

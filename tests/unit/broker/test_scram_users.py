@@ -1,4 +1,4 @@
-"""Users of SCRAM that clients make, change and delete (KIP-554)."""
+"""SCRAM credentials that clients create, change and delete (KIP-554)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of differences names for each API who asks for it: what nobody asks for is not served."""
+"""The page of differences names the clients of each API; an API that no client requests is not served."""
 
 from __future__ import annotations
 

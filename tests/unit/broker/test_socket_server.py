@@ -78,7 +78,7 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
         "test-processor-2",
         "test-processor-3",
     ]
-    # From outside, listeners that are open do not show the order in which they were opened.
+    # The public interface shows which listeners are open, but not the order in which they were opened.
     assert list(server._listeners) == ["CONTROL", "CLIENTS"]
     control = server.control_plane_request_channel
     assert control is not None
@@ -95,7 +95,7 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
 def test_the_listener_between_brokers_is_opened_first(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS, CONTROL], inter_broker_listener_name="CONTROL")
     server.bind()
-    # From outside, listeners that are open do not show the order in which they were opened.
+    # The public interface shows which listeners are open, but not the order in which they were opened.
     assert list(server._listeners) == ["CONTROL", "CLIENTS"]
 
 
@@ -134,7 +134,7 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
         server.start_processing_requests()
     with connect(server, "CLIENTS") as sock:
         if processing:
-            # Once this is answered, a processor has the connection.
+            # After this response, a processor has the connection.
             sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
             answer_one(server.data_plane_request_channel, b"x")
             assert sock.recv(5) == b"\0\0\0\1x"

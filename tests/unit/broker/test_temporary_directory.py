@@ -1,4 +1,4 @@
-"""Data of clusters without a data directory; another process is another open file here, as for any lock."""
+"""Data of clusters without a data directory; a second open file stands for another process, as for any lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def die(directory: TemporaryDirectory) -> None:
-    """Its process was killed: the system has let go of the lock, and nothing else has happened."""
+    """Simulate a killed process: the system has released the lock, and nothing else has happened."""
     LOCKS[directory.path].release()
 
 
@@ -60,7 +60,7 @@ def test_concurrent_cleanups_of_directories_do_not_conflict(place: Path, monkeyp
     for each in left:
         die(each)
     found = sorted(place.glob("*/.temporary"))
-    # This one looked before the other one removed them.
+    # This process listed the directories before the other one removed them.
     monkeypatch.setattr(Path, "glob", lambda path, pattern: iter(found))
     left[0].path.joinpath("logs").mkdir()
     TemporaryDirectory().remove()

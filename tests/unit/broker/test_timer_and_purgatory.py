@@ -1,4 +1,4 @@
-"""Deadlines, and requests that wait for bytes without holding a thread."""
+"""Timers, and requests that wait for bytes without blocking a thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_failing_timer_action_does_not_stop_the_next(caplog: pytest.LogCaptureFi
 
 
 class Waiting:
-    """An operation with a switch."""
+    """A delayed operation that completes when a flag is set."""
 
     def __init__(self) -> None:
         self.ready = False

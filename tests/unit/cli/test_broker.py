@@ -1,4 +1,4 @@
-"""``kafkalite broker``: options and signals; the real thing is in the integration tests."""
+"""``kafkalite broker``: options and signals; the integration tests start a real one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafka_sink.common.version import VERSION
 
 
 class FakeCluster:
-    """Gets its stop signal as soon as it is started."""
+    """Receives its stop signal as soon as it has started."""
 
     made: ClassVar[dict[str, Any]] = {}
     events: ClassVar[list[str]] = []

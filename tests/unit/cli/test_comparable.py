@@ -1,4 +1,4 @@
-"""The text in which ``kafkalite verify`` compares values."""
+"""The text form by which ``kafkalite verify`` compares values."""
 
 from __future__ import annotations
 

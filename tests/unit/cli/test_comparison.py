@@ -1,4 +1,4 @@
-"""What ``kafkalite verify`` finds in two sequences of records."""
+"""The differences that ``kafkalite verify`` finds between two sequences of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts for shells, and what main answers them."""
+"""The completion scripts for shells, and the command's responses to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka_sink.cli.commands.completion import SHELLS
 
 
 def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    """What fish is told about the last of *words*, without help texts."""
+    """Return the completions of the last of *words* for fish, without help texts."""
     monkeypatch.setenv("_KAFKALITE_COMPLETE", "fish_complete")
     monkeypatch.setenv("COMP_WORDS", " ".join(["kafkalite", *words]))
     monkeypatch.setenv("COMP_CWORD", words[-1])
@@ -42,6 +42,6 @@ def test_commands_and_options_are_completed(
 def test_a_line_that_is_wrong_already_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A completion that fails would print into the line that is being typed."""
+    """A completion that fails would print into the command line of the shell."""
     complete(monkeypatch, capsys, "topcs", "--")
     assert capsys.readouterr().err == ""

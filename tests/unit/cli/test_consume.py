@@ -19,7 +19,7 @@ from kafka_sink.consumer.fetched_partition import ConsumedRecord
 
 
 class FakeReader:
-    """Has two records, and then perhaps an error."""
+    """Has two records, followed by an error if one is set."""
 
     properties: ClassVar[dict[str, Any]] = {}
     asked: ClassVar[dict[str, Any]] = {}

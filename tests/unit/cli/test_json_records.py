@@ -1,4 +1,4 @@
-"""Records as JSON lines: exact bytes out, strict in, and nothing lost between."""
+"""Records as JSON lines: exact bytes on output, strict on input, lossless in between."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.producer.kafka_producer import ProducerRecord
 from tests.support.cases import with_each
 
-# Text and bytes that are no text, both often.
+# Text and bytes that are not valid text, both frequently.
 any_bytes = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=10).map(lambda text: text.encode()))
 headers = st.lists(st.tuples(st.text(max_size=5), any_bytes), max_size=3).map(tuple)
 

@@ -1,4 +1,4 @@
-"""Which answers of a registry concern the records of one schema, and which all of them."""
+"""Responses of a registry that concern the records of one schema, and those that concern all records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.cases import with_each
 
 
 class Asked:
-    """A registry whose answer for the id 7 is *error*, and for others their number; see *ids*."""
+    """A registry that returns *error* for the id 7, and the number for other ids; *ids* has the requests."""
 
     def __init__(self, error: Exception) -> None:
         self.error: Exception | None = error
@@ -49,7 +49,7 @@ def test_a_refusal_concerns_one_schema(kind: type[RegistryError]) -> None:
     assert [refusal(schemas, 7), refusal(schemas, 7)] == ["schema 7 cannot be used: no"] * 2
     assert schemas.of(8) == "8"
     assert asked.ids == [7, 8]
-    # Somebody may have granted it.
+    # The permission may have been granted.
     clock.advance(30_000)
     asked.error = None
     assert schemas.of(7) == "7"
@@ -61,7 +61,7 @@ def test_a_registry_that_is_down_is_left_alone_for_a_while() -> None:
     schemas = KeptSchemas(asked, lambda schema: schema.text, clock)
     assert schemas.of(1) == "1"
     assert refusal(schemas, 7) == refusal(schemas, 8) == "its schema is not known: no answer"
-    # What is known serves on.
+    # Known schemas remain usable.
     assert schemas.of(1) == "1"
     assert asked.ids == [1, 7]
     clock.advance(30_000)

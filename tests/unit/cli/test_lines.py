@@ -1,4 +1,4 @@
-"""Names that others chose, in logs and tables: none of them makes a line of its own."""
+"""Names from other systems, in logs and tables: none of them can start a new line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = r"x\n2026-01-01 00:00:00,000 ERROR   forged\r\x1b[31m\u202e\u2028\ud800"
 
 @pytest.fixture
 def logged() -> Iterator[None]:
-    """What a test makes of logging is undone."""
+    """Restore the logging configuration after a test."""
     root, level = logging.getLogger(), logging.getLogger("kafka_sink").level
     handlers = root.handlers[:]
     yield

@@ -1,4 +1,4 @@
-"""Exit codes, one-line errors, help: what every command has in common."""
+"""Exit codes, one-line errors, help: the common behaviour of all commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kafka_sink.common.errors import (
 
 
 class FailingAdmin:
-    """Stands for an AdminClient that cannot be made."""
+    """An AdminClient whose construction fails."""
 
     error: BaseException = RuntimeError("boom")
 

@@ -1,4 +1,4 @@
-"""Figures in a file."""
+"""Metrics in a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_sink.cli.serving import INTERVAL_MS, write_metrics_until
 
 
 def stopped_after(pauses: int, waits: list[int]) -> Callable[[int], bool]:
-    """Says that the end has come after so many *pauses*, which are noted in *waits*."""
+    """Return a wait that reports the stop after *pauses* calls, and appends their timeouts to *waits*."""
 
     def stopped(timeout_ms: int) -> bool:
         waits.append(timeout_ms)
@@ -50,7 +50,7 @@ def test_a_disk_that_refuses_is_a_line_in_the_log(tmp_path: Path, caplog: pytest
 
 
 def test_an_error_of_rendering_is_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The broker whose metrics these are goes on."""
+    """The broker continues although its metrics cannot be rendered."""
     path = tmp_path / "broker.prom"
     waits: list[int] = []
 

@@ -1,4 +1,4 @@
-"""``kafkalite produce`` against a stand-in for the producer."""
+"""``kafkalite produce`` with a fake producer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.command_line import run_command
 
 
 class FakeProducer:
-    """Acknowledges on flush; what keeps a record from being staged or stored is set by a test."""
+    """Acknowledges records on flush; a test sets the error that prevents a record from being staged or stored."""
 
     records: ClassVar[list[ProducerRecord]]
     properties: ClassVar[dict[str, Any]]
@@ -77,7 +77,7 @@ class FakeProducer:
 
 @pytest.fixture(autouse=True)
 def producer(monkeypatch: pytest.MonkeyPatch) -> type[FakeProducer]:
-    """A class of its own for each test."""
+    """A separate class for each test."""
 
     class Producer(FakeProducer):
         records: ClassVar[list[ProducerRecord]] = []
@@ -88,7 +88,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> type[FakeProducer]:
 
 
 def produced(stdin: bytes, *options: str) -> tuple[int, str, str]:
-    """The exit code of ``kafkalite produce events`` and what it prints."""
+    """The exit code and the output of ``kafkalite produce events``."""
     done = run_command(["produce", "events", *options], stdin)
     return done.returncode, done.stdout, done.stderr
 

@@ -38,7 +38,7 @@ def test_last_writes_are_shown_with_rates_and_gaps(file: Path, capsys: pytest.Ca
     assert "250 rows/s of the stream in its last minute" in printed
     rows = [row.split() for row in printed.splitlines() if row.strip().startswith("22:13:")]
     first, *others = ([*row[:5], *(part for part in row[5:] if "█" not in part)] for row in rows)
-    # The write before the first one is not among the three.
+    # The write before the first row is not among the three rows.
     assert first == ["22:13:30", "5", "1,000", "0", "-", "2,000", "250", "250", "3", "40"]
     assert others[0][:5] == ["22:13:32", "6", "1,000", "0", "500"]
     assert others[1][:5] == ["22:13:38", "9", "1,000", "0", "167"]
@@ -72,7 +72,7 @@ def test_skipped_writes_and_writes_without_number_are_told(tmp_path: Path, capsy
     assert run(["report", str(path)]) == 0
     first, second = (row.split() for row in capsys.readouterr().out.splitlines()[-3:-1])
     assert first[:6] == ["22:13:20", "-", "1,000", "0", "-", "4,000"]
-    # A line of an earlier release has no time.
+    # A line of an earlier release has no timestamp.
     assert second[:6] == ["-", "17", "0", "0", "-", "0"] and second[-3:] == ["skipped:", "committed", "before"]
 
 
@@ -81,7 +81,7 @@ def test_chart_can_be_saved(file: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert run(["report", str(file), "--output", str(target)]) == 0
     page = target.read_text()
     assert page.startswith("<!DOCTYPE html>") and "Plotly.newPlot" in page and "2,000" in page
-    # The page loads nothing.
+    # The page loads no external resource.
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
 
 
@@ -93,10 +93,10 @@ def test_time_without_writes_is_folded() -> None:
     ends = [begin + number * 1_000 + (hour if number > 4 else 0) for number in range(10)]
     chart = chart_of([write(number, end) for number, end in enumerate(ends)])
     assert chart is not None
-    # From a usual write after the last one to the begin of the next.
+    # From a typical interval after the last write to the start of the next one.
     assert chart["layout"]["xaxis"]["rangebreaks"] == [{"bounds": [ends[4] + 1_000, ends[5] - 350]}]
     assert [shape["x0"] for shape in chart["layout"]["shapes"]] == [ends[4] + 1_000]
-    # A clock that goes back folds nothing.
+    # A clock that goes backwards hides no part of the axis.
     back = chart_of([write(number, begin - number * 1_000) for number in range(10)])
     assert back is not None and back["layout"]["xaxis"]["rangebreaks"] == []
 

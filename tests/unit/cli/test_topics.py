@@ -1,4 +1,4 @@
-"""``kafkalite topics`` against a stand-in for the admin client."""
+"""``kafkalite topics`` with a fake admin client."""
 
 from __future__ import annotations
 

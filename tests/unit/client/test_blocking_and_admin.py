@@ -1,4 +1,4 @@
-"""BlockingClient and AdminClient against a cluster that is a function."""
+"""BlockingClient and AdminClient against a fake cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ TOPICS = {
 
 
 class ClusterFake:
-    """Two brokers that agree; *handlers* take over single APIs."""
+    """Two brokers with the same metadata; *handlers* replace the responses of single APIs."""
 
     def __init__(self) -> None:
         self.topics = dict(TOPICS)
@@ -163,7 +163,7 @@ def test_a_broker_that_does_not_answer_is_named(
     cluster.handlers[ListOffsetsRequest] = lambda connection, body: None
     with pytest.raises(KafkaTimeoutError, match=r"broker 1 at .* did not answer LIST_OFFSETS within 700 ms"):
         client.request(ONE, ApiKey.LIST_OFFSETS, lambda version: ListOffsetsRequest(), timeout_ms=700)
-    # Its late answer belongs to nobody and hurts nobody.
+    # Its late response matches no request and has no effect.
     network.reply("1", ListOffsetsResponse())
     ask(client, ONE)
 
@@ -193,7 +193,7 @@ def test_a_connection_lost_on_the_way(client: BlockingClient, cluster: ClusterFa
     with pytest.raises(DisconnectError, match=r"broker 1 at 127.0.0.1:9092: connection reset by the other side"):
         client.request(ONE, ApiKey.LIST_OFFSETS, lambda version: ListOffsetsRequest())
     lost.clear()
-    # Without a particular broker the next one is tried.
+    # Without a given broker, the client tries the next one.
     assert client.request(None, ApiKey.LIST_OFFSETS, lambda version: ListOffsetsRequest()) == ListOffsetsResponse()
 
 
@@ -304,7 +304,7 @@ def test_unsent_request_names_the_broker_and_the_cause(client: BlockingClient, n
         ask(client, TWO, timeout_ms=600)
     network.lose("2", "connection refused")
     ask(client, ONE)
-    # In the backoff after that attempt, and while the next one is under way.
+    # During the backoff after that attempt, and while the next attempt is in flight.
     for timeout_ms in (20, 700):
         (error,) = client.request_all(questions(TWO), timeout_ms=timeout_ms)
         assert isinstance(error, BrokersUnreachableError)
@@ -313,7 +313,7 @@ def test_unsent_request_names_the_broker_and_the_cause(client: BlockingClient, n
 
 @pytest.fixture
 def asked_at(cluster: ClusterFake) -> list[str]:
-    """The connections of answered requests, in this order."""
+    """The connections of the answered requests, in their order."""
     seen: list[str] = []
 
     def answer(connection_id: str, body: Struct) -> Struct:
@@ -328,7 +328,7 @@ def asked_at(cluster: ClusterFake) -> list[str]:
 def test_requests_to_one_node_use_several_connections(client: BlockingClient, asked_at: list[str]) -> None:
     ask(client, ONE)
     asked_at.clear()
-    # The further connections are not waited for.
+    # The client does not wait for the additional connections.
     client.request_all(questions(*[ONE] * 6))
     assert set(asked_at) == {"1"}
     asked_at.clear()
@@ -456,7 +456,7 @@ def test_the_cluster_is_described(admin: AdminClient) -> None:
 
 
 class Offsets:
-    """Answers ListOffsets: the leader of a partition knows its offsets, anybody else says so."""
+    """Answers ListOffsets: the leader of a partition returns its offsets, any other broker NOT_LEADER_OR_FOLLOWER."""
 
     def __init__(self, offsets: dict[tuple[str, int, int], int]) -> None:
         self.offsets = offsets
@@ -511,7 +511,7 @@ def test_a_leader_that_changed_is_looked_for_again(admin: AdminClient, cluster: 
 
 
 def _elect(cluster: ClusterFake, body: Struct) -> Struct:
-    """Tell the old leader once, the new one from then on."""
+    """Return the old leader once, and the new one from then on."""
     assert isinstance(body, MetadataRequest)
     response = cluster.metadata(body)
     if body.topics:

@@ -1,4 +1,4 @@
-"""Cluster snapshots and how a metadata answer becomes the next one."""
+"""Cluster snapshots, and the snapshot that results from a metadata response."""
 
 from __future__ import annotations
 
@@ -147,10 +147,10 @@ def test_older_leader_epoch_does_not_replace_the_leader() -> None:
     where = TopicPartition("t", 0)
     assert after(before, answer(topic("t", partition(0, 1, epoch=4)))).cluster.leader_for(where) == TWO
     assert after(before, answer(topic("t", partition(0, 1, epoch=5)))).cluster.leader_for(where) == ONE
-    # A topic that was made anew begins its epochs anew.
+    # A topic that was created again starts its leader epochs again.
     anew = answer(topic("t", partition(0, 1, epoch=0), topic_id=ID_B))
     assert after(before, anew).cluster.leader_for(where) == ONE
-    # Old brokers' epochs are not to be trusted, so none is remembered.
+    # Leader epochs of old brokers are not reliable, so none is stored.
     old = after(before, answer(topic("t", partition(0, 1, epoch=4))), version=8).cluster.partition(where)
     assert old is not None
     assert (old.leader, old.leader_epoch) == (ONE, None)

@@ -1,4 +1,4 @@
-"""Several exchanges at the same time: what they ask together, and how they end."""
+"""Several exchanges at the same time: the requests that they send together, and their ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ METADATA = RequestSpec(ApiKey.METADATA, lambda version: MetadataRequest())
 
 
 class Client:
-    """Notes what is asked together; node 1 answers with its name, node 2 is lost, and nobody else is there."""
+    """Notes the requests that are sent together; node 1 answers with its name, and node 2 is lost."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()

@@ -1,4 +1,4 @@
-"""A KeyboardInterrupt at every line of a request: what is asked next gets its own answer."""
+"""A KeyboardInterrupt at every line of a request: the next request gets its own response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fakes.selectable import FakeSelectable
 from tests.support import amounts
 from tests.unit.client.test_blocking_and_admin import ONE, TWO, ClusterFake
 
-#: "all": every line. Otherwise one of so many, once connected and on the way to it.
+#: "all": every line. Otherwise one of so many lines, once connected and while connecting.
 _ALL = amounts.INTERRUPT_POINTS == "all"
 _STRIDE, _STRIDE_WHILE_CONNECTING = 111, 211
 

@@ -23,7 +23,7 @@ BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS = 100, 300_000, 60_000
 
 
 def make(*topics: str, clock: FakeClock | None = None) -> Metadata:
-    """Metadata that is asked for *topics*."""
+    """Metadata that tracks *topics*."""
     metadata = Metadata(clock or FakeClock(NOW, shared=True), BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS)
     metadata.bootstrap([("127.0.0.1", 9092)])
     for name in topics:
@@ -86,7 +86,7 @@ def test_a_new_topic_is_asked_for_at_once_and_alone() -> None:
     assert (request.topics, request.is_partial) == (("t",), True)
     update(metadata, answer(topic("t", partition(0, 1))))
     assert metadata.fetch().partition_count("t") == 1
-    # Only a full update makes everything young again.
+    # Only a full update resets the age of the metadata.
     assert metadata.time_to_next_update_ms(NOW + MAX_AGE_MS) == 0
     metadata.add("t", NOW)
     assert metadata.time_to_next_update_ms(NOW) == MAX_AGE_MS

@@ -1,4 +1,4 @@
-"""Names of options that others have: in shared files, of other clients, misspelt."""
+"""Names of options of other clients: in shared files, of other programs, misspelt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.cases import with_each
 
 KINDS = (ProducerConfig, ConsumerConfig, AdminConfig)
 SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
-#: The properties of librdkafka 2.9 and of kafka-python 3.0, with a few of brokers, topics and Kafka's first producer.
+#: The properties of librdkafka 2.9 and of kafka-python 3.0, and a few of brokers, topics and Kafka's first producer.
 FOREIGN = Path(__file__).with_name("foreign_options.txt").read_text(encoding="utf-8").split()
 
 

@@ -1,4 +1,4 @@
-"""NetworkClient against brokers that the test plays."""
+"""NetworkClient against brokers that the test simulates."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def all_versions(overrides: dict[ApiKey, tuple[int, int] | None] | None = None) 
 
 
 class World:
-    """A client, its fake network, and shortcuts for what a broker would do."""
+    """A client, its fake network, and shortcuts for the actions of a broker."""
 
     def __init__(self, *, bootstrap: tuple[tuple[str, int], ...] = (("boot", 9092),), **config: object) -> None:
         self.clock = FakeClock()
@@ -72,11 +72,11 @@ class World:
         return self.clock.now_ms
 
     def poll(self, timeout_ms: int = 0, times: int = 1) -> list[ClientResponse]:
-        """What comes in the last of so many polls."""
+        """Return the responses of the last of *times* polls."""
         return [self.client.poll(timeout_ms, self.now) for _ in range(times)][-1]
 
     def begin(self, node: Node = ONE, polls: int = 1) -> None:
-        """Connect; in the second poll ApiVersions is asked."""
+        """Connect; the second poll sends ApiVersions."""
         self.client.ready(node, self.now)
         self.poll(times=polls)
 
@@ -117,13 +117,13 @@ class World:
         return request
 
     def skip_metadata(self) -> None:
-        """Make the client believe that it has just learned about brokers 1 and 2."""
+        """Make the client believe that it has just received metadata with brokers 1 and 2."""
         self.metadata.update(
             answer(nodes=(ONE, TWO)), self.metadata.next_request(self.now), version=12, now_ms=self.now
         )
 
     def make_ready(self, node: Node = ONE, versions: ApiVersionsResponse | None = None) -> None:
-        """Connect and settle versions."""
+        """Connect and negotiate versions."""
         self.client.ready(node, self.now)
         node_id = node.connection_id
         self.poll()
@@ -249,7 +249,7 @@ def test_a_connection_that_takes_too_long_is_given_up(world: World) -> None:
     timeout_ms = world.client.poll_delay_ms(ONE, world.now)
     assert 8_000 <= timeout_ms <= 12_000
     world.poll(FOREVER_MS)
-    # The poll ends when the time-out has passed, and not later.
+    # The poll ends as soon as the timeout has passed.
     assert world.network.poll_timeouts[-1] == timeout_ms + 1
     assert world.network.closed == ["1"]
     [failure] = world.client.connection_failures()
@@ -407,7 +407,7 @@ def test_request_without_response_completes_when_written(world: World) -> None:
 def test_a_poll_ends_when_a_request_that_others_follow_is_sent(
     world: World, key: ApiKey, build: Callable[[], Struct], is_answered: bool, ends_poll: bool
 ) -> None:
-    """A Sender has sent all its batches before it polls; others wait to send the next request."""
+    """A Sender has sent all its batches before it polls; other callers wait to send the next request."""
     world.make_ready()
     world.network.held.add("1")
     request = world.client.new_request("1", key, lambda version: build(), world.now, expect_response=is_answered)
@@ -545,13 +545,13 @@ def test_losing_a_twin_of_a_working_connection_is_no_failure(world: World) -> No
     assert world.client.connection_failures() == ()
 
 
-#: What a peer is asked that closes at the newest version.
+#: The versions of ApiVersions to try with a peer that closes the connection at the newest version.
 OLDER_VERSIONS_AFTER_CLOSE = (3, 0)
 CAUSES_OF_PEERS = ["closed by the other side", "connection reset by the other side"]
 
 
 def lose_at_api_versions(world: World, cause: str) -> None:
-    """The peer closes the connection on which ApiVersions was just asked."""
+    """The peer closes the connection on which ApiVersions was just sent."""
     world.poll(times=2)
     assert world.network.requests("1")[0][0].api_key is ApiKey.API_VERSIONS
     world.lose("1", cause)
@@ -573,7 +573,7 @@ def test_peer_that_closes_at_a_version_is_asked_an_older_one(
     assert world.client.is_ready(ONE, world.now)
     assert world.client.connection_failures() == ()
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
-    # The others of its cluster are not asked what it does not list.
+    # Other nodes of its cluster receive no version that the peer does not list.
     world.begin(TWO, polls=2)
     assert world.network.requests("2")[0][0].api_version == expected
 
@@ -613,7 +613,7 @@ def test_connection_closed_before_any_answer_hints_at_protocol(world: World, cau
 
 @pytest.mark.behaviour("Connection states", "A listener that only answers ApiVersions is retried with growing backoff")
 def test_listener_that_only_answers_api_versions(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """A SASL listener does so, if the client speaks SSL."""
+    """A SASL listener does so if the client uses SSL."""
     waits_ms = []
     for _ in range(5):
         world.skip_metadata()
@@ -642,7 +642,7 @@ def test_metadata_is_requested_before_data(world: World) -> None:
     world.metadata.add("t", world.now)
     assert not world.client.ready(ONE, world.now)
     world.poll()
-    # Written, not answered yet: from here on data may flow beside it.
+    # The request is sent and has no response yet: from here on, data may be sent as well.
     assert world.client.ready(ONE, world.now)
     assert [header.api_key for header, _ in world.network.requests("1")] == [ApiKey.METADATA]
 
@@ -659,7 +659,7 @@ def test_metadata_is_fetched_from_bootstrap_without_being_asked() -> None:
     [(header, body)] = world.network.requests("-1")
     assert header.api_key is ApiKey.METADATA
     assert body == MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
-    # The request is under way, so data may flow again.
+    # The request is in flight, so data may be sent again.
     assert world.client.is_ready(BOOTSTRAP, world.now)
     world.network.reply("-1", answer(topic("t", partition(0, 1)), nodes=(ONE, TWO)))
     assert world.poll() == []
@@ -689,7 +689,7 @@ def test_one_metadata_request_at_a_time(world: World) -> None:
     for _ in range(5):
         world.poll()
     assert len(world.network.requests("1")) == 1
-    # While it is under way the poll may wait for its answer, not for ever.
+    # While it is in flight, the poll may wait for its response, but not indefinitely.
     world.poll(FOREVER_MS)
     assert world.network.poll_timeouts[-1] <= world.config.request_timeout_ms
 
@@ -776,7 +776,7 @@ def test_rebootstrap_required_resets_metadata_to_bootstrap(world: World) -> None
 
 
 def ask_in_vain(world: World, for_ms: int) -> None:
-    """Have metadata asked for, and every question answered by a broker that knows nobody, for as long or until left."""
+    """Request metadata, and answer each request without any broker, for *for_ms* or until the client disconnects."""
     until_ms = world.now + for_ms
     while world.now < until_ms and "1" in world.network.connections:
         world.metadata.request_update()
@@ -858,7 +858,7 @@ def test_least_recently_failed_node_is_chosen_to_connect(world: World) -> None:
         assert world.client.least_loaded_node(world.now) == TWO
 
 
-# -- the rest
+# -- further cases
 
 
 def test_wakeup_reaches_the_network(world: World) -> None:
@@ -887,7 +887,7 @@ def test_closed_client_refuses_calls_and_close_is_idempotent(world: World) -> No
 def test_correlation_ids_grow_and_leave_out_those_of_sasl(world: World) -> None:
     first, second = world.request(), world.request()
     assert second.correlation_id == first.correlation_id + 1
-    # Private: the ids before it would take two thousand million requests.
+    # Private: reaching this id would take two billion requests.
     world.client._correlation_id = 2**31 - 9
     assert [world.request().correlation_id for _ in range(2)] == [2**31 - 9, 0]
 

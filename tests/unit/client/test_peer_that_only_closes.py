@@ -1,4 +1,4 @@
-"""A known address that takes connections and closes them is as unreachable as one that refuses them (KIP-899)."""
+"""A known address that accepts connections and closes them is as unreachable as one that refuses them (KIP-899)."""
 
 from __future__ import annotations
 

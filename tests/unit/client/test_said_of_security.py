@@ -1,4 +1,4 @@
-"""What users are told of the security of their options, and what no text shows."""
+"""Messages about the security of options, and secrets that no text shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of TLS and SASL that contradict each other or are missing, and what is said to whoever gives them."""
+"""Options of TLS and SASL that contradict each other or are missing, and their error messages."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_unchecked_names_and_a_token_in_clear_are_warned_of(caplog: pytest.LogCa
     assert "ssl.endpoint.identification.algorithm is empty: a certificate for any host name is accepted" in caplog.text
 
 
-#: Every name of Kafka's for TLS, with a value that it may have.
+#: Every name of Kafka's for TLS, with a possible value.
 OF_TLS = {
     "ssl.protocol": "SSL",
     "ssl.provider": "SunJSSE",

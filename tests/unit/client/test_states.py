@@ -29,7 +29,7 @@ NODE = Node(1, "broker", 9092)
 
 
 class Dns:
-    """Gives the addresses it was told, and counts the questions."""
+    """Returns the given addresses, and counts the lookups."""
 
     def __init__(self, *hosts: str) -> None:
         self.hosts = hosts
@@ -43,7 +43,7 @@ class Dns:
 
 
 def states(dns: Dns | None = None) -> ClusterConnectionStates:
-    """Without jitter, so that the numbers can be told."""
+    """Without jitter, so that the numbers are predictable."""
     return ClusterConnectionStates(
         ExponentialBackoff(50, 1000, jitter=0), ExponentialBackoff(10_000, 30_000, jitter=0), dns or Dns("10.0.0.1")
     )
@@ -105,7 +105,7 @@ def test_reconnect_backoff_grows_until_a_request_is_answered() -> None:
         assert subject.can_connect("1", wait_ms)
     connect(subject, ready=False)
     subject.disconnected("1", 0)
-    # The connection came about but was never of use: that does not count as success.
+    # A connection that was established but never used does not count as a success.
     assert subject.poll_delay_ms("1", 0) == 1000
     connect(subject)
     subject.answered("1")

@@ -1,4 +1,4 @@
-"""Which brokers are good enough for exactly once, and how often they are asked."""
+"""Brokers that support exactly once, and the number of requests that find it out."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tests.support.cases import with_each
 TIMEOUT_MS = 10_000
 ONE, TWO, THREE = (Node(number, "127.0.0.1", 9000 + number) for number in (1, 2, 3))
 
-#: As AddPartitionsToTxn ends there, and what the setting is by default.
+#: The newest version of AddPartitionsToTxn in each release, and the default of the setting.
 KAFKA_3_5, KAFKA_3_6, KAFKA_4_3 = (3, None), (4, "true"), (5, "true")
 
 
 @dataclass
 class Brokers:
-    """Each node's newest AddPartitionsToTxn, and its setting: None where it knows none, or the error that it gives."""
+    """Each node's newest AddPartitionsToTxn, and its setting: None if the broker has no such setting, or its error."""
 
     clock: FakeClock
     known: dict[Node, tuple[int, str | ErrorCode | ApiError | None]]
@@ -60,7 +60,7 @@ class Brokers:
         request = question.build(4)
         assert isinstance(request, DescribeConfigsRequest)
         (resource,) = request.resources
-        # A broker tells its own settings only.
+        # A broker returns only its own settings.
         assert (resource.resource_name, resource.configuration_keys) == (str(node.id), [SETTING])
         if isinstance(setting, ApiError):
             return setting
@@ -83,7 +83,7 @@ def verification(brokers: Brokers) -> TransactionVerification:
 
 
 def missing(**setting_of: tuple[int, str | ErrorCode | ApiError | None]) -> tuple[str | None, Brokers]:
-    """Which of the brokers *one*, *two* and *three* do not verify, and what to do."""
+    """The brokers among *one*, *two* and *three* that do not verify, and the advice."""
     nodes = {"one": ONE, "two": TWO, "three": THREE}
     brokers = Brokers(FakeClock(), {nodes[name]: known for name, known in setting_of.items()})
     return verification(brokers).missing(brokers.nodes()), brokers

@@ -1,4 +1,4 @@
-"""Requests to coordinators as values: what is built, what an answer means, and what follows for whom."""
+"""Requests to coordinators as values: their fields, the meaning of each response, and the next step of each caller."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ APIS = (
 
 
 def committed(*codes: ErrorCode) -> TxnOffsetCommitResponse:
-    """An answer with *codes* for the first partitions."""
+    """A response with *codes* for the first partitions."""
     parts = [PartitionOutcome(number, code) for number, code in enumerate(codes)]
     return TxnOffsetCommitResponse(topics=[TopicOutcome("orders", parts)])
 
@@ -211,7 +211,7 @@ def test_caller_and_producer_differ_only_as_documented(api: ApiKey) -> None:
     ids=["moved", "lost", "busy"],
 )
 def test_a_caller_looks_up_a_coordinator_that_may_have_moved(answer: Any, looks_up: bool) -> None:
-    # An exchange neither sends nor waits, so nothing of the client is used here.
+    # An exchange neither sends nor waits, so it uses nothing of the client here.
     unused: Any = None
     exchange = CoordinatorRequests(unused, 10_000, FakeClock()).ask(EndTxn("writer", PRODUCER, V1, True))
     found = FindCoordinatorResponse(coordinators=[Coordinator("writer", 1, "host", 9092, E.NONE)])

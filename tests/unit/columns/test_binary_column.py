@@ -1,4 +1,4 @@
-"""Where the rows of a column lie in its buffer, and what is read there, up to the last byte."""
+"""The positions of a column's rows in its buffer, and the bytes that are read there, up to the last one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from kafka_sink.columns.binary_column import MAX_ROW_BYTES, BinaryColumn, is_utf8
 from tests.support.cases import with_each
 
-#: From so many bytes on, the data of a column is not copied to read beyond its end.
+#: From this size on, the data of a column is not copied for reads beyond its end.
 MUCH = 1 << 14
-#: Bytes of which no short run occurs twice nearby.
+#: Bytes without short repetitions nearby.
 NOISE = np.random.default_rng(7).integers(0, 256, 2 * MUCH, dtype=np.uint8).tobytes()
 
 
@@ -27,7 +27,7 @@ def require_windows(rows: BinaryColumn, width: int, at: int = 0) -> None:
     found = rows.windows(width, at)
     assert found.shape == (len(rows), width)
     for row, window in enumerate(found):
-        # Behind the end of the row anything may be.
+        # The bytes after the end of the row are arbitrary.
         whole = (rows.value(row) or b"")[at : at + width]
         assert window[: len(whole)].tobytes() == whole, (row, width, at)
 
@@ -55,7 +55,7 @@ def test_a_row_may_have_a_gibibyte() -> None:
     assert found.lengths is lengths
 
 
-# One byte less, as many, and one more than the bytes behind the rows.
+# One byte less than the bytes after the rows, as many, and one more.
 @with_each("at", [0, 1, 4])
 @with_each("behind", range(16))
 @with_each("front", [0, 5])
@@ -68,7 +68,7 @@ def test_windows_of_rows_of_one_length_are_not_copied(at: int, behind: int, fron
     assert not is_view(rows.take(np.array([0, 1, 2])), 8, at)
 
 
-# With many bytes behind them, so that nothing but the rows themselves tells how to read them.
+# Many bytes follow, so that only the rows themselves determine how they are read.
 @with_each("width", [1, 8, 12])
 @with_each("is_contiguous", [True, False])
 @with_each("rows", [[5, 1, 12, 0, 3], [0, 4, 4], [4, 0], [12, 12, 12]])
@@ -85,7 +85,7 @@ def test_windows_of_no_rows(is_contiguous: bool, size: int) -> None:
     assert column(NOISE[:size], [], [], is_contiguous=is_contiguous).windows(4).shape == (0, 4)
 
 
-# A window ends before the end of the data, at it, or beyond it; less data is copied, more is not.
+# A window ends before the end of the data, at it, or beyond it; small data is copied, larger data is not.
 @with_each("size", [1, 30, MUCH - 1, MUCH, MUCH + 1, 2 * MUCH])
 @with_each("width", [1, 4, 12])
 def test_windows_round_the_end_of_the_data(size: int, width: int) -> None:

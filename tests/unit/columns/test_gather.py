@@ -1,4 +1,4 @@
-"""The pieces of rows and their views, against one row at a time in Python."""
+"""The pieces of rows and their views, compared with one row at a time in Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kafka_sink.columns.gather import (
 from tests.support.cases import with_each
 
 NOISE = np.random.default_rng(11).integers(0, 256, 4096, dtype=np.uint8).tobytes()
-#: Where the size of a varint changes: the first number that takes a byte more, and the one before it.
+#: The edges of a varint's size: the first number with one more byte, and the number before it.
 UNSIGNED = sorted(
     {0, 1, (1 << 64) - 1, *(edge - less for size in range(1, 10) for edge in [1 << 7 * size] for less in (0, 1))}
 )
@@ -33,7 +33,7 @@ SIGNED = sorted({(number >> 1) ^ -(number & 1) for number in UNSIGNED for number
 
 
 def varint(number: int) -> bytes:
-    """Of *number* without a sign, seven bits at a time."""
+    """The varint of *number* without a sign, seven bits per byte."""
     groups = [number >> shift & 0x7F for shift in range(0, 70, 7)]
     while len(groups) > 1 and groups[-1] == 0:
         groups.pop()
@@ -45,7 +45,7 @@ def zigzag(number: int) -> int:
 
 
 def cells(piece: Piece, rows: int) -> list[bytes]:
-    """What *piece* adds to each row; its bounds must hold."""
+    """The bytes that *piece* adds to each row; its bounds must hold."""
     if isinstance(piece, BinaryColumn):
         return [piece.value(row) or b"" for row in range(rows)]
     words, sizes = (np.broadcast_to(np.asarray(each, np.uint64), rows).tolist() for each in (piece.word, piece.size))
@@ -59,7 +59,7 @@ def joined(pieces: Sequence[Piece], rows: int) -> list[bytes]:
 
 
 def require_tight(fields: Sequence[WordField], rows: int) -> None:
-    """The bounds of the sizes are those of some rows, and a size that all rows share is one number."""
+    """Require that the bounds of the sizes are reached, and that a size shared by all rows is one number."""
     for field in fields:
         sizes = [len(cell) for cell in cells(field, rows)]
         assert (field.min_size, field.max_size) == (min(sizes), max(sizes))
@@ -76,7 +76,7 @@ def ranges(edges: Sequence[int]) -> Iterator[list[int]]:
 def test_varints_of_any_range() -> None:
     for values in ranges(SIGNED):
         is_mixed = min(values) < 0 <= max(values)
-        # The least number of bytes is known if there is no zero that might be missed.
+        # The smallest number of bytes is exact if the values of mixed signs include a zero.
         values += [0] * is_mixed
         fields = varint_fields(np.array(values, np.int64))
         assert joined(fields, len(values)) == [varint(zigzag(value)) for value in values]
@@ -112,7 +112,7 @@ def test_columns_are_fields_up_to_twelve_bytes(shortest: int, longest: int) -> N
     if shortest > longest:
         return
     lengths = np.array([longest, shortest, (shortest + longest) // 2, longest], np.int64)
-    # With other bytes before, between and behind the rows.
+    # With other bytes before, between and after the rows.
     starts = np.array([3, 40, 80, 120])
     column = BinaryColumn.of(pa.py_buffer(NOISE), starts, lengths, None, is_contiguous=False)
     pieces = column_pieces(column)
@@ -126,7 +126,7 @@ def test_columns_are_fields_up_to_twelve_bytes(shortest: int, longest: int) -> N
 
 
 class Views:
-    """What :func:`join_rows` gives to Arrow: the views and their buffers."""
+    """The views and their buffers that :func:`join_rows` passes to Arrow."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.memory = b""
@@ -141,7 +141,7 @@ class Views:
         return pa.Array.from_buffers(kind, count, buffers, **others)
 
     def cells(self) -> list[bytes]:
-        """The bytes of each view, read as Arrow's format says: none is outside its buffer."""
+        """The bytes of each view, read by Arrow's format: none is outside its buffer."""
         found = []
         for at in range(0, len(self.memory), 16):
             view = self.memory[at : at + 16]
@@ -157,7 +157,7 @@ class Views:
 
 
 def require_joined(views: Views, pieces: Sequence[Piece], rows: int, closing: bytes = b"") -> int:
-    """The number of views of a row."""
+    """Check the joined rows, and return the number of views per row."""
     data, bounds = join_rows(pieces, rows, closing=closing)
     wanted = joined(pieces, rows)
     assert data.to_pybytes() == b"".join(views.cells()) == b"".join([*wanted, closing])
@@ -166,7 +166,7 @@ def require_joined(views: Views, pieces: Sequence[Piece], rows: int, closing: by
 
 
 def words(sizes: Sequence[int], seed: int) -> WordField:
-    """A field of rows of *sizes*."""
+    """A field whose rows have *sizes*."""
     numbers = [int.from_bytes(NOISE[seed + row * 8 :][:size], "little") for row, size in enumerate(sizes)]
     size = sizes[0] if len(set(sizes)) == 1 else np.array(sizes, np.uint64)
     return WordField(np.array(numbers, np.uint64), size, min(sizes), max(sizes))
@@ -198,7 +198,7 @@ def test_fields_of_any_sizes_in_any_order(monkeypatch: pytest.MonkeyPatch) -> No
         require_joined(views, pieces, 4)
 
 
-# The first four bytes of a view are its length, so the fifth of these is the lowest in the upper half of the view.
+# The first four bytes of a view are its length, so the fifth of these bytes is the lowest in the view's upper half.
 @with_each("data", [b"\0\0\0\0\1", b"\0\0\0\0\0\0\0\1", b"\1"])
 def test_a_single_bit_beside_other_fields_stays(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
@@ -208,7 +208,7 @@ def test_a_single_bit_beside_other_fields_stays(data: bytes, monkeypatch: pytest
             require_joined(views, [field, constant_field(data)], 2)
 
 
-# The largest sizes of the fields, and the number of views; 13 stands for a column, which has its own.
+# The largest sizes of the fields, and the number of views; 13 stands for a column, which has its own view.
 @with_each(
     ("sizes", "count"),
     [
@@ -241,7 +241,7 @@ def test_short_rows_of_a_column_are_in_their_views(monkeypatch: pytest.MonkeyPat
     assert require_joined(Views(monkeypatch), [column.take(np.array([15, 14, 13]))], 3) == 1
 
 
-# In place of a GiB a window has 64 bytes: a byte less, as many, and one more than two or three of them.
+# A window has 64 bytes instead of a GiB: one byte less than two or three windows, as many, and one more.
 @with_each("size", [63, 64, 65, 127, 128, 129, 191, 192, 193, 500])
 def test_buffers_are_windows_from_two_of_them_on(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
@@ -257,7 +257,7 @@ def test_buffers_are_windows_from_two_of_them_on(size: int, monkeypatch: pytest.
 
 
 def test_rows_round_two_gibibytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a buffer whose pages are not touched but for those of the rows."""
+    """The rows lie in a buffer of which only their pages are touched."""
     memory = np.zeros((1 << 31) + 5000, np.uint8)
     starts = np.array([0, (1 << 30) - 50, 1 << 30, (1 << 31) - 101, (1 << 31) - 50, 1 << 31, len(memory) - 100])
     for row, start in enumerate(starts):

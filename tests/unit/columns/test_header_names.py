@@ -1,4 +1,4 @@
-"""The key and the value of a header are told apart by their names, not by their places."""
+"""The key and the value of a header are identified by their names, not by their positions."""
 
 from __future__ import annotations
 

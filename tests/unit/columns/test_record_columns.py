@@ -169,7 +169,7 @@ def test_headers_of_a_part_are_all_that_is_encoded() -> None:
 
 
 def test_entries_of_rows_are_not_known_to_be_contiguous() -> None:
-    """Those below a null list lie between the rows."""
+    """The entries below a null list lie between those of the rows."""
     entries = pa.array([{"key": "a", "value": b"x"}, {"key": "b", "value": b"y"}], HEADERS.value_type)
     array = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), entries, mask=pa.array([True, False]))
     column = HeadersColumn.from_arrow(array)

@@ -13,7 +13,7 @@ from tests.support.cases import with_each
 
 Read: TypeAlias = Callable[[bytes, int], tuple[int, int]]
 
-# Where the encoded size changes, and one to either side.
+# The edges of the encoded size, and one number to either side.
 EDGES = sorted(
     {
         sign * value
@@ -93,7 +93,7 @@ def test_a_number_that_is_cut_off_is_damage(read: Read, data: bytes, before: byt
         read(before + data, len(before))
 
 
-# Wherever it lies, a number may have as many bytes as its type.
+# At any position, a number may have as many bytes as its type allows.
 @with_each(("read", "limit"), [(read_varint, 5), (read_varlong, 10)])
 @with_each("position", range(12))
 def test_more_bytes_than_the_type_has_are_damage(read: Read, limit: int, position: int) -> None:

@@ -1,4 +1,4 @@
-"""Exponential backoff: Kafka's formula, its cap, its spread."""
+"""Exponential backoff: Kafka's formula, its maximum, its jitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of others' bytes ends, moves on, and accepts only what is in range."""
+"""The reader of external bytes ends, advances, and accepts only values in range."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_out_of_range_is_the_error_of_the_reader(data: bytes, read: obje
 
 
 def test_a_number_that_does_not_end_is_named() -> None:
-    # It would have 70 bits.
+    # The number would have 70 bits.
     with pytest.raises(Odd, match="does not end"):
         Cursor(b"\x80" * 10 + b"\x01", Odd).zigzag()
 

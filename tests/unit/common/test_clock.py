@@ -45,7 +45,7 @@ def test_wait_for_ever_is_accepted_and_ends_with_a_notification() -> None:
             condition.notify_all()
 
     with condition:
-        # The notifier can only get the lock once wait() has given it up.
+        # The notifier can acquire the lock only after wait() has released it.
         thread = threading.Thread(target=notify, daemon=True)
         thread.start()
         assert SYSTEM_CLOCK.wait(condition, FOREVER_MS) is True
@@ -54,8 +54,8 @@ def test_wait_for_ever_is_accepted_and_ends_with_a_notification() -> None:
 
 @pytest.mark.behaviour("Threads", "An interrupt within a wait reaches the caller, wherever it strikes")
 def test_an_interrupt_at_any_bytecode_of_a_wait_is_seen() -> None:
-    """Interrupts at every bytecode of the wait and of the library below it: none is replaced by another error, the
-    condition stays usable, and no waiter is left in it that would take a notification of others."""
+    """Interrupts at every bytecode of the wait and of the library below it: no other error replaces an interrupt, the
+    condition stays usable, and no waiter remains in it that would take the notification of another one."""
     struck = 0
     while _is_interrupted(struck):
         struck += 1
@@ -63,7 +63,7 @@ def test_an_interrupt_at_any_bytecode_of_a_wait_is_seen() -> None:
 
 
 def _is_interrupted(at: int) -> bool:
-    """Wait, with an interrupt before the bytecode number *at*; False if there are not so many."""
+    """Wait, with an interrupt before bytecode number *at*; return False if the wait has fewer bytecodes."""
     condition = threading.Condition()
     left = [at]
 
@@ -83,7 +83,7 @@ def _is_interrupted(at: int) -> bool:
     before = sys.gettrace()
     try:
         with condition:
-            # Python 3.12 makes events of bytecodes only if a frame has asked for them before.
+            # Python 3.12 traces bytecodes only if a frame has requested them before.
             own = inspect.currentframe()
             assert own is not None
             own.f_trace_opcodes = True
@@ -98,7 +98,7 @@ def _is_interrupted(at: int) -> bool:
     waiter = threading.Thread(target=_wait_for_a_second, args=(condition, woken))
     with condition:
         waiter.start()
-        # It gives the condition back when it waits for it.
+        # The waiter releases the condition's lock when it waits.
         condition.wait(0.001)
     while waiter.is_alive():
         with condition:

@@ -1,4 +1,4 @@
-"""The configuration table: types, rules, hints, secrets, files, the printed page."""
+"""The configuration table: types, rules, hints, secrets, files, the generated page."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_properties_file(tmp_path: Path) -> None:
     assert loaded(tmp_path, text) == {"linger.ms": "7", "servers": "a:1,b:2", "ssl.password": "a=b#c"}
 
 
-# What java.util.Properties makes of the same text.
+# Source of the expected values: java.util.Properties for the same text.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -240,7 +240,7 @@ def test_any_property_survives_a_file(properties: dict[str, str]) -> None:
 
 
 def units(text: str) -> list[int]:
-    """The 16-bit units that Java makes a string of."""
+    """The UTF-16 code units of a string in Java."""
     data = text.encode("utf-16-be")
     return [int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2)]
 

@@ -1,4 +1,4 @@
-"""Error codes are Kafka's, judged by Kafka's own table."""
+"""Error codes equal those of Kafka's own table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_code_name_and_retriability_are_kafkas(code: ErrorCode) -> None:
 
 
 def test_every_invalid_metadata_code_of_kafka_is_known() -> None:
-    # An unlisted code would be read as UNKNOWN_SERVER_ERROR: metadata would never be refreshed.
+    # An unlisted code would become UNKNOWN_SERVER_ERROR, and metadata would never be refreshed.
     only_answers_to_elect_leaders = {83, 84}
     stale = {code for code, (_, _, invalid_metadata) in kafka_codes().items() if invalid_metadata}
     assert stale - only_answers_to_elect_leaders <= {int(code) for code in ErrorCode}
@@ -55,7 +55,7 @@ def test_error_for_falls_back_to_api_error_with_the_code() -> None:
 
 
 def test_broker_timeout_code_is_no_local_timeout_error() -> None:
-    # REQUEST_TIMED_OUT from a broker says nothing about our own deadlines.
+    # REQUEST_TIMED_OUT from a broker does not concern the client's own deadlines.
     assert not isinstance(error_for(7), TimeoutError)
     assert isinstance(errors.KafkaTimeoutError("x"), TimeoutError)
 

@@ -1,4 +1,4 @@
-"""A long-lived process remembers the latest keys only."""
+"""A long-lived process keeps only the latest keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a call runs inside another one, by the modules of the frames of a thread."""
+"""Detection of a call within another one, by the modules of the frames of a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHELL = "kafka_sink.common.threads"
 
 
 def called_by(module: str, call: Callable[[], bool]) -> Callable[[], bool]:
-    """A function of *module* that returns what *call* does."""
+    """A function of *module* that returns the result of *call*."""
     names = {"__name__": module, "call": call}
     exec("def caller():\n    return call()", names)
     caller: Callable[[], bool] = names["caller"]  # type: ignore[assignment]
@@ -27,7 +27,7 @@ def called_by(module: str, call: Callable[[], bool]) -> Callable[[], bool]:
         ([PRODUCER, LEAVES, PRODUCER, "job"], False),
         ([PRODUCER, "job.handler", PRODUCER, "job"], True),
         ([PRODUCER, LEAVES, "job.handler", LEAVES, PRODUCER, "job"], True),
-        # A task keeps its producer: the locks of both are left after an interrupt.
+        # A task keeps its producer: an interrupt releases the locks of both.
         ([PRODUCER, "kafka_sink.spark.task.task_writer", LEAVES, "kafka_sink.spark.task.task_writer"], False),
         ([PRODUCER, "kafka_sink.spark.task.task_writer", SHELL, "threading"], False),
     ],

@@ -1,4 +1,4 @@
-"""Loggers that say who is speaking."""
+"""Loggers whose messages name their component."""
 
 from __future__ import annotations
 

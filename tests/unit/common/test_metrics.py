@@ -1,4 +1,4 @@
-"""Sampled figures: windows come and go, totals stay."""
+"""Sampled metrics: windows expire, totals stay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_sampled_figures_cover_last_windows_and_totals_cover_all() -> None:
     for now_ms, value in ((0, 10), (999, 20), (1000, 60), (1500, 30)):
         sampled.record(value, now_ms)
     assert (sampled.average(1999), sampled.maximum(1999)) == (30, 60)
-    # The window that began at 0 has gone.
+    # The window that began at 0 has expired.
     assert (sampled.average(2000), sampled.maximum(2500)) == (45, 60)
     assert math.isnan(sampled.average(3000))
     assert (sampled.total, sampled.count) == (120, 4)
@@ -67,7 +67,7 @@ def test_metrics_are_rendered_in_the_format_that_is_accepted() -> None:
         'kafka_producer_metrics_free_bytes{client_id="a"} 7.0\n'
         "# EOF\n"
     )
-    # node_exporter and whoever names no format: the counter is described under the name of its samples.
+    # node_exporter, and clients without a format: the counter is described under the name of its samples.
     for accept in (TEXT, ""):
         text, content_type = rendered(metrics, accept)
         assert content_type.startswith("text/plain; version=0.0.4")

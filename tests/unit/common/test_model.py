@@ -1,4 +1,4 @@
-"""How values print: these texts end up in error messages."""
+"""The text forms of values, which appear in error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings about what is read again and again."""
+"""Warnings about values that are read repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last files that the process may open are for logs."""
+"""The last file descriptors of the process are reserved for logs."""
 
 from __future__ import annotations
 

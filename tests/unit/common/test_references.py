@@ -1,4 +1,4 @@
-"""References to secrets: what they stand for, and what is said if they stand for nothing."""
+"""References to secrets: their values, and the errors for references without one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-# What apache/kafka's ConfigTransformer makes of the same text, with the three providers.
+# Source of the expected values: apache/kafka's ConfigTransformer with the three providers, for the same text.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -43,7 +43,7 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("${file:DIR/s.properties:a:b}", "S3cr3t2"),
         ("${file:DIR/s.properties:empty}", ""),
         ("${dir:DIR:raw}", "S3cr3t4"),
-        # Java's client keeps the byte order mark, and finds no such key.
+        # Java's client keeps the byte order mark, and does not find the key.
         ("${file:DIR/of an editor:pw}", "S3cr3t6"),
         ("${dir:DIR:of an editor}", "pw = S3cr3t6"),
         ('u="a" p="${dir:DIR:raw}";', 'u="a" p="S3cr3t4";'),

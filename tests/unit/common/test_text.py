@@ -1,4 +1,4 @@
-"""Text from outside, as people see it."""
+"""The display of external text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads have names, and an exception that escapes one is not lost."""
+"""Threads have names, and an exception that ends a thread is reported."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_exit_waits_for_one_limit_however_many_threads_are_stuck(monkeypatch: py
     clock = FakeClock()
 
     class Stuck:
-        """A thread that never ends; joining it takes as long as it is given, on the clock of the test."""
+        """A thread that never ends; a join waits for its full timeout, on the clock of the test."""
 
         def __init__(self, target: Callable[[], None], name: str, daemon: bool) -> None:
             self.name = name
 
         def start(self) -> None:
-            """Begin, and never end."""
+            """Start, and never end."""
 
         def is_alive(self) -> bool:
             return True

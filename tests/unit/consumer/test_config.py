@@ -1,4 +1,4 @@
-"""The consumer's options against each other."""
+"""Dependencies between the consumer's options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the bytes of a fetch answer to records: control batches, aborted transactions, damage, limits."""
+"""From the bytes of a fetch response to records: control batches, aborted transactions, damage, limits."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_records_carry_where_they_are_and_all_they_hold() -> None:
 
 
 def test_records_before_the_position_are_left_out() -> None:
-    # Brokers answer with whole batches, from the one on that holds the offset asked for.
+    # Brokers return whole batches, from the batch that contains the fetch offset on.
     fetched = FetchedPartition(EVENTS_3, batch(0, [b"a", b"b"]) + batch(2, [b"c", b"d"]), 3)
     assert values(fetched) == [b"d"]
     assert fetched.next_offset == 4
@@ -178,7 +178,7 @@ def test_aborted_records_are_skipped_up_to_their_abort_marker() -> None:
 def test_two_aborted_transactions_of_one_producer_in_one_answer() -> None:
     log = data(0, 7, b"x") + marker(1, 7, ABORT) + data(2, 7, b"ok") + marker(3, 7, COMMIT)
     log += data(4, 7, b"y") + marker(5, 7, ABORT)
-    # The list comes in no particular order.
+    # The list of aborted transactions has no particular order.
     assert values(FetchedPartition(EVENTS_3, log, 0, aborted=AbortedTransactions([(7, 4), (7, 0)]))) == [b"ok"]
 
 

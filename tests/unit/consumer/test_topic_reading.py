@@ -1,4 +1,4 @@
-"""One pass over a topic: starts, ends, leaders that move, brokers that fail, and never a gap in silence."""
+"""One pass over a topic: start and end offsets, moving leaders, failing brokers, and never a silent gap."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_newest_records_are_found_behind_empty_offsets() -> None:
     assert sorted((each.partition, each.offset) for each in found if each.partition) == [(2, 4), (2, 5)]
     assert {4, 5} == {each.offset for each in found if not each.partition}
     fetched = [each.topics[0].partitions for each in cluster.sent(FetchRequest) if isinstance(each, FetchRequest)]
-    # A partition that has said enough is not asked again.
+    # A partition that has returned enough records is not fetched again.
     assert sum(part.partition == 2 for parts in fetched for part in parts) == 1
     assert len(fetched) < 50
 
@@ -77,7 +77,7 @@ def filled(partitions: int = 1, nodes: int = 1, batches: int = 3) -> FakeLogClus
     return cluster
 
 
-# --- where to start and to end ---------------------------------------------------------------------------------------
+# --- start and end offsets -------------------------------------------------------------------------------------------
 
 
 def test_a_partition_is_read_from_its_first_record_to_its_end() -> None:
@@ -167,7 +167,7 @@ def test_first_partition_of_a_fetch_rotates() -> None:
     assert [fetch.topics[0].partitions[0].partition for fetch in fetches] == [0, 1, 2]
 
 
-# --- what is not there -----------------------------------------------------------------------------------------------
+# --- missing topics, partitions and offsets --------------------------------------------------------------------------
 
 
 def test_an_unknown_topic_is_named_at_once_and_not_made() -> None:
@@ -291,7 +291,7 @@ def test_a_slow_user_does_not_use_up_the_time_for_trying_again() -> None:
 
 
 def test_partition_that_waits_for_others_is_not_given_up() -> None:
-    """An answer is full before it has records of the last partitions, and the user takes long."""
+    """A response is full before it has records of the last partitions, and the caller is slow."""
     cluster = filled(partitions=4)
     fetch = cluster.fetch
 

@@ -1,4 +1,4 @@
-"""The driver's half: what it refuses to decide, and what it takes for a decision."""
+"""The driver's part: results of tasks that it refuses to decide, and responses that it accepts as a decision."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ GOOD = TransactionDescription(TASKS, "Ongoing", ROWS)
 
 
 class Coordinators(ImmediateClient):
-    """Know one transaction of a task, and how that of the driver ends."""
+    """Know one transaction of a task, and the end of the driver's transaction."""
 
     def __init__(self, known: TransactionDescription | None, decision: ErrorCode | None = None) -> None:
         self.known = known
-        #: What becomes of the driver's transaction; None where nobody may commit it.
+        #: The error code at the end of the driver's transaction; None if the commit is not permitted.
         self.decision = decision
         self.aborted: list[Transaction] = []
         self.written: list[object] = []
@@ -103,7 +103,7 @@ def test_unconfirmed_decision_commits_no_task(code: ErrorCode, error: type[Kafka
     coordinators = Coordinators(GOOD, code)
     steps = SinkDriver(coordinators, "s", "t", clock=clock)  # type: ignore[arg-type]
     plan = Plan("s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), None, 1)
-    # In the atomic protocol another attempt may follow.
+    # In the atomic protocol, another attempt may follow.
     raised = AttemptError if protocol == "atomic" and error is UndecidedError else error
     with pytest.raises(raised, match="batch 0"):
         if protocol == "parallel":
@@ -145,6 +145,6 @@ def test_only_the_same_committed_transaction_is_not_ended_again(
 def ended_again(
     described: dict[str, TransactionDescription], transaction_version: TransactionVersion
 ) -> list[Transaction]:
-    """The transactions that a driver commits that finishes a decision about :data:`TASKS`."""
+    """The transactions that a driver commits when it completes a decision about :data:`TASKS`."""
     progress = Progress(1, "query", transaction_version, 0, (TASKS,))
     return Situation(transaction_version, 60_000, progress=progress, described=described).unended

@@ -51,7 +51,7 @@ def test_encoded_lists_decode_to_the_same(
     text = encoded(transactions, ends, dense=dense)
     lists = decode_lists(SINK, text)
     assert (set(lists.transactions), dict(lists.ends)) == (set(transactions), ends)
-    # Kafka counts units of UTF-16.
+    # Kafka counts UTF-16 code units.
     assert len(text.encode("utf-16-le")) == 2 * len(text)
 
 
@@ -85,13 +85,13 @@ def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
     ],
 )
 def test_malformed_list_of_ends_is_an_error(odd: tuple[int, ...]) -> None:
-    """The number of processes, and of a topic its length, its name, the number of partitions, a step and an end."""
+    """The number of processes; for a topic its length, its name, the number of partitions, a step and an end."""
     data = b"".join(bytes([each]) if at == 2 else encode_varint(each) for at, each in enumerate(odd))
     with pytest.raises(ValueError, match="not a list of transactions"):
         decode_lists(SINK, base64.b64encode(data).decode())
 
 
-#: Lists of the shortest entries, and their texts, which later releases have to read.
+#: The shortest lists, and their texts, which later releases must be able to read.
 SHORT: Final = tuple(Transaction(writer_id(SINK, b"\x01" * 6, number), 7, 0) for number in range(5))
 SHORT_ENDS: Final = {TopicPartition("t", partition): 3 for partition in range(5)}
 TEXTS: Final = {

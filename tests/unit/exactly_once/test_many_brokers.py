@@ -1,4 +1,4 @@
-"""What the driver asks of many brokers is on its way to all of them at once."""
+"""The driver sends its requests to many brokers to all of them at the same time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.selectable import FakeSelectable
 
 NODES = tuple(Node(number, "127.0.0.1", 9000 + number) for number in range(8))
-#: One of each node's.
+#: One transactional id for each node.
 IDS = [f"s/t.00000000000{node.id}.1" for node in NODES]
 
 
 class Brokers:
-    """Coordinators that answer no question before each of them was asked it; *lost* gives none and is gone."""
+    """Coordinators that answer only after each of them has a request; the node *lost* disconnects instead."""
 
     def __init__(self) -> None:
         self.selectable = FakeSelectable(FakeClock(), self.answer)
@@ -85,9 +85,9 @@ class Brokers:
         return self._withhold(connection_id, DescribeTransactionsResponse(transaction_states=[state]))
 
     def _withhold(self, connection_id: str, answer: Struct | None) -> Struct | None:
-        """None until the last of all brokers is asked, and then everybody's answer."""
+        """Return None until the last broker has its request, and then send all responses."""
         if max(len(self.described), len(self.listed)) > len(NODES):
-            # Those that are asked once more.
+            # A repeated request.
             return answer
         self.withheld[connection_id] = answer
         if len(self.withheld) == len(NODES):

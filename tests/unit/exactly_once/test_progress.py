@@ -1,4 +1,4 @@
-"""Progress that is longer than one offset's metadata."""
+"""Progress that is longer than the metadata of one offset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRIVER = Transaction("s/t.driver", 8, 0)
 
 
 class Offsets(ImmediateClient):
-    """What a group has committed, by partition."""
+    """The committed offsets of a group, by partition."""
 
     def __init__(self) -> None:
         self.found: dict[int, OffsetAndMetadata] = {}
@@ -45,7 +45,7 @@ class Offsets(ImmediateClient):
 
 
 def of_version(version: int, count: int = 400) -> Progress:
-    # Of as many processes as transactions: that makes the longest list.
+    # As many processes as transactions, which makes the longest list.
     processes = (number.to_bytes(6, "big") for number in range(count))
     transactions = tuple(Transaction(writer_id("s/t", each, 7), 2**40 + each[-1], version) for each in processes)
     return Progress(version + 1, "query", TransactionVersion.V2, 0, tuple(sorted(transactions)), "", DRIVER.producer)
@@ -62,7 +62,7 @@ def test_list_that_is_too_long_for_its_topic_is_written_densely() -> None:
         returned(store.write(DRIVER, TransactionVersion.V2, progress, 1, before))
         before = returned(store.read())
         assert before == progress
-        # With as many partitions as Base64 needs.
+        # With as many partitions as the Base64 text needs.
         returned(store.write(DRIVER, TransactionVersion.V2, progress, 3, before))
         assert offsets.found[0].metadata.isascii()
         assert returned(store.read()) == before
@@ -124,7 +124,7 @@ def test_progress_of_odd_versions_and_moments_is_refused() -> None:
 
 BEFORE = Progress(5, "query", TransactionVersion.V2, 17, (), "a" * 16, ProducerIdAndEpoch(7, 3))
 TASKS = (Transaction("s/t.000000000000.9", 1, 1),)
-#: As release 1.0.0 wrote it, which did not name the decider.
+#: The progress of release 1.0.0, which did not name the decider.
 OLD = replace(BEFORE, transactions=TASKS, decider=None)
 OLD_TEXT = f"kafkalite2|2|1|query|17|{'a' * 16}|AAAAAAAAAhICAg=="
 
@@ -139,7 +139,7 @@ OLD_TEXT = f"kafkalite2|2|1|query|17|{'a' * 16}|AAAAAAAAAhICAg=="
         (BEFORE, None, False),
         (None, BEFORE, False),
         (BEFORE, BEFORE, True),
-        # Tasks do not get the lists, nor does a commit that gets its plan from them.
+        # Tasks do not receive the lists, nor does a commit that gets its plan from a task.
         (BEFORE, replace(BEFORE, transactions=TASKS, ends=((TopicPartition("t", 0), 1),)), True),
         (BEFORE, replace(BEFORE, next_version=6), False),
         (BEFORE, replace(BEFORE, writer="another"), False),
@@ -212,7 +212,7 @@ def test_progress_growing_between_reads_is_read_as_one_version() -> None:
         async def fetch_offsets(self, *arguments: Any, **options: Any) -> dict[int, OffsetAndMetadata]:
             found = await super().fetch_offsets(*arguments, **options)
             if len(self.asked) == 1:
-                # A newer driver decides between the first read and the second.
+                # A newer driver decides between the first and the second read.
                 newer = ProgressStore(self, "s", "t")  # type: ignore[arg-type]
                 await newer.write(DRIVER, TransactionVersion.V2, of_version(5, 10_000), 100_000, of_version(4, 5_000))
             return found

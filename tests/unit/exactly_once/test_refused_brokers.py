@@ -1,4 +1,4 @@
-"""Brokers that do not verify transactions are refused with what is missing, and what else can be done."""
+"""Brokers that do not verify transactions are refused, with the missing feature and the alternatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A number that is asked for again, with the same rows, with others, or with nobody knows which."""
+"""A repeated version number, with the same rows, with other rows, or with rows that cannot be compared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLANNED = PlannedOffsets(4, "a" * 16)
 
 
 def plan(offsets: PlannedOffsets, committed: str) -> Plan:
-    """Of a sink whose last batch was 4."""
+    """The plan of a sink whose last batch was 4."""
     progress = Progress(5, QUERY, TransactionVersion.V2, 0, offsets=committed)
     return Plan("s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(SYSTEM_CLOCK), progress, 1, offsets=offsets)
 
@@ -79,7 +79,7 @@ def test_progress_keeps_planned_offsets_and_reads_older_format() -> None:
     written = Progress(5, QUERY, TransactionVersion.V2, 17, transactions, "a" * 16, DRIVER.producer, ends)
     returned(store.write(DRIVER, TransactionVersion.V2, written, 10, None))
     assert returned(store.read()) == written
-    # As release 1.0.0 and the one before it wrote them.
+    # The texts of release 1.0.0 and of the release before it.
     text = base64.b64encode(bytes(6) + bytes([2, 18, 2, 2])).decode()
     older = replace(written, decider=None, ends=())
     offsets.found[0] = OffsetAndMetadata(5, f"kafkalite2|2|1|{QUERY}|17|{'a' * 16}|{text}")

@@ -1,6 +1,7 @@
-"""The table of exactly once: each rule in a situation of its own, and each reading of what brokers describe.
+"""The decision table of exactly once: each rule in a situation of its own, and each interpretation of brokers'
+descriptions.
 
-:mod:`tests.mutation` changes the table and its readings once each; these tests notice every change.
+:mod:`tests.mutation` changes the table and its readings once each; these tests detect every change.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def repair(epoch: int, state: str) -> TransactionDescription:
 
 
 def progress(decider: int | None = 4, *tasks: Transaction, version: TransactionVersion = V2) -> Progress:
-    """Of the last batch, 5, decided by the driver in the epoch *decider*."""
+    """The progress of the last batch, 5, decided by the driver in the epoch *decider*."""
     by = None if decider is None else ProducerIdAndEpoch(7, decider)
     return Progress(6, "query", version, 0, tasks, "", by)
 
@@ -79,7 +80,7 @@ def rows(*epochs: int) -> dict[TopicPartition, LogTransaction]:
 
 
 def committed(*tasks: Transaction, version: TransactionVersion = V2) -> dict[str, TransactionDescription]:
-    """Their descriptions, once they are committed."""
+    """The descriptions of *tasks* after their commit."""
     return {
         each.transactional_id: TransactionDescription(
             replace(each, epoch=each.epoch + (version is V2)), "CompleteCommit", frozenset()
@@ -88,12 +89,12 @@ def committed(*tasks: Transaction, version: TransactionVersion = V2) -> dict[str
     }
 
 
-#: The driver's own last batch was decided in epoch 4, and its end has begun epoch 5.
+#: The driver's own last batch was decided in epoch 4, and its end has started epoch 5.
 CALM = Situation(V2, TIMEOUT_MS, own=driver(4), last=described(5), progress=progress())
-#: Another process's, before the fence and after it.
+#: A batch of another process, before the fence and after it.
 BEFORE = replace(CALM, own=None)
 HELD = replace(BEFORE, fence=driver(6), fenced_after=driver(5), timeout_ms=TIMEOUT_MS)
-#: Another driver was there in between: epoch 6 was its own.
+#: Another driver ran in between: epoch 6 was its own.
 LATE = replace(BEFORE, fence=driver(7), fenced_after=driver(5), last=described(7, "Empty"))
 LOST = replace(LATE, last=described(8, "Empty"))
 #: The driver's decision in epoch 4 was lost, and was recorded before it was written again.
@@ -105,7 +106,7 @@ DECIDED = progress(4, task(1), task(2))
 @with_each(
     ("move", "situation"),
     [
-        # Whose sink it is, and whether anything is to be written.
+        # The owner of the sink, and whether there is a batch to write.
         (Move.REFUSE_WRITER, replace(CALM, writer="another")),
         (Move.REFUSE_WRITER, replace(HELD, writer="another")),
         (Move.FOLLOW, replace(CALM, writer="query")),
@@ -149,7 +150,7 @@ DECIDED = progress(4, task(1), task(2))
                 progress=progress(LAST - 3),
             ),
         ),
-        # The last transaction has not ended, or not everywhere.
+        # The last transaction has not ended, or not on all partitions.
         (Move.SEE, replace(BEFORE, is_in_order=False)),
         (Move.SEE, replace(BEFORE, is_in_order=False, last=None, progress=None)),
         (Move.WAIT, replace(BEFORE, last=described(5, "PrepareCommit"))),
@@ -193,7 +194,7 @@ DECIDED = progress(4, task(1), task(2))
             Move.BEGIN,
             replace(HELD, fence=driver(LAST - 2), fenced_after=driver(LAST - 3)),
         ),
-        # Behind the fence, where nothing of the last transaction counts any more.
+        # After the fence, where the last transaction does not matter any more.
         (Move.BEGIN, HELD),
         (Move.BEGIN, replace(HELD, is_stable=False, open_rows=rows(1), last=described(5, "Ongoing"))),
         (Move.COMMIT_DECIDED, replace(HELD, progress=DECIDED)),
@@ -237,7 +238,7 @@ DECIDED = progress(4, task(1), task(2))
         (Move.TRY_TWO_PHASE, replace(HELD, needs_two_phase=True)),
         (Move.TRY_TWO_PHASE, replace(HELD, needs_two_phase=True, left_open=(task(9),), is_proven=True)),
         (Move.SEARCH, replace(HELD, has_new_leaders=True)),
-        # A commit was recorded as lost.
+        # A lost commit was recorded.
         (Move.FOLLOW, replace(CALM, record=RECORD)),
         (Move.CLEAR_RECORD, replace(BEFORE, record=RECORD)),
         (Move.CLEAR_RECORD, replace(BEFORE, record=RECORD, last=repair(7, "CompleteCommit"), progress=progress(1))),
@@ -263,7 +264,8 @@ def test_each_situation_has_its_move(move: Move, situation: Situation) -> None:
 
 
 def test_the_table_is_total_and_every_rule_is_reached() -> None:
-    """In every combination of what the rules ask for, one applies; and each is the first one somewhere."""
+    """For every combination of the rules' inputs, a rule applies; and each rule is the first one for some combination.
+    """
     lasts = [None, *(described(epoch, state) for epoch in (5, 7) for state in STATES), repair(6, "CompleteAbort")]
     lasts += [repair(7, "CompleteCommit")]
     outcomes = [None, {task(1): STATE, task(2): STATE}, {task(1): MAPPING, task(2): MAPPING}, {task(1): STATE}]
@@ -303,12 +305,12 @@ CHANGES: list[dict[str, Any]] = [
 
 
 def check_safe(s: Situation, move: Move) -> None:
-    """What no table may say, by rules that are written without it."""
+    """Invariants of any table, written without the table."""
     is_held = s.fence is not None
     if move in (Move.ROLL_BACK, Move.ABORT_LEFT, Move.STOP_TORN):
         assert is_held and s.is_proven
     if move in (Move.FOLLOW, Move.CLEAR_RECORD, Move.BEGIN) and s.accepted is None and s.record is not None:
-        # Whatever hides that the recorded decision is lost, the batch after it must not begin.
+        # The batch after a lost decision must not begin, whatever hides that the decision is lost.
         is_complete = not is_held and s.last is not None and s.last.state == "CompleteCommit"
         assert is_complete or (
             s.progress is not None and s.progress.decider is not None and bool(s.progress.transactions)
@@ -358,7 +360,7 @@ def test_moves_that_end_a_plan_are_those_that_have_one() -> None:
         (End.REPAIR_ABORTED, {"last": repair(6, "CompleteAbort")}),
         (End.REPAIR_ABORTED, {"last": repair(6, "CompleteAbort"), "open_rows": rows(4)}),
         (End.ENDED, {"last": repair(7, "CompleteCommit")}),
-        # After a repair, the progress has the decider of before, and a recreated topic other offsets.
+        # After a repair, the progress has the earlier decider, and a recreated topic has other offsets.
         (End.ENDED, {"last": repair(7, "CompleteCommit"), "behind": frozenset({PLACE}), "progress": progress(1)}),
         (End.LOST_COMMIT, {"open_rows": rows(4, 4)}),
         (End.UNPROVEN, {"open_rows": rows(4, 3)}),
@@ -370,7 +372,7 @@ def test_moves_that_end_a_plan_are_those_that_have_one() -> None:
         (End.LOST_COMMIT, {"progress": None}),
         (End.ENDED, {"progress": progress(None)}),
         (End.LOST_COMMIT, {"progress": replace(progress(4), decider=ProducerIdAndEpoch(8, 4))}),
-        # Version 1 ends in the epoch of the transaction, also if the cluster has changed since.
+        # Version 1 ends in the epoch of the transaction, even if the cluster has changed its version since.
         (End.ENDED, {"progress": progress(5, version=V1)}),
         (End.LOST_ABORT, {"last": described(5, "CompleteAbort"), "open_rows": rows(9)}),
         (End.LOST_ABORT, {"last": described(5, "CompleteAbort"), "is_stable": False, "is_patient": False}),
@@ -449,7 +451,7 @@ def test_what_became_of_the_decided_batch(outcomes: dict[Transaction, ErrorCode]
 def test_record_of_a_lost_commit(
     recorded: int, decider: int | None, tasks: tuple[Transaction, ...], is_lost: bool
 ) -> None:
-    # What one release records, another one reads.
+    # A later release reads the records of an earlier one.
     assert (record_of(recorded), NO_RECORD_MS) == (1_000 + recorded, 34_000)
     record = replace(RECORD, timeout_ms=record_of(recorded))
     assert record.recorded_epoch == recorded

@@ -1,4 +1,4 @@
-"""What a driver says when the brokers cannot be reached at the addresses that they advertise."""
+"""The errors of a driver when the brokers cannot be reached at their advertised addresses."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from tests.fakes.selectable import FakeSelectable
 from tests.support.cases import with_each
 
 TIMEOUT_MS = 8_000
-#: Addresses that need no resolver: the refusals below stand for what one says.
+#: Addresses that need no resolver: the refusals below take the place of its errors.
 BROKER, BOOTSTRAP = Node(1, "127.0.0.9", 29092), "127.0.0.1:9092"
 PLACE = TopicPartition("t", 0)
 TRANSACTION = Transaction("s/t.driver", 8, 0)
 V2 = TransactionVersion.V2
 
-#: Each way not to be reached, and how it is told.
+#: Each reason for which a broker is unreachable, and its text in the error.
 REASONS: dict[str, tuple[OSError | None, str]] = {
     "unresolvable": (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "name or service not known"),
     "gone": (ConnectionRefusedError(errno.ECONNREFUSED, "x"), "connection refused"),
@@ -55,7 +55,7 @@ REASONS: dict[str, tuple[OSError | None, str]] = {
 
 
 class Cluster(FakeSelectable):
-    """One broker, which answers at its bootstrap address and is not where it says that it is."""
+    """One broker, which answers at its bootstrap address and is unreachable at its advertised address."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(FakeClock(), self._answer)
@@ -91,7 +91,7 @@ def begin(client: CoordinatorClient) -> object:
     return WriterTransactions().begin(client, Plan("s/t", TRANSACTION, V2, 20_000, Moment(0, 0), None, 1), 1)
 
 
-#: Everything that waits for a certain broker.
+#: All calls that wait for a particular broker.
 QUESTIONS: dict[str, Callable[[CoordinatorClient], object]] = {
     "init": of(lambda client: client.init_producer_id("s/t.driver", 1_000)),
     "init own": of(lambda client: client.init_producer_id("s/t.1", 1_000, repeat_lost=False)),

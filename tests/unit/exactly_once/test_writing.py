@@ -1,4 +1,4 @@
-"""Which transactional ids a process uses again."""
+"""Reuse of transactional ids by a process."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ DECIDED = Progress(3, "query", TransactionVersion.V2, 0, (Transaction("s/t.00000
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids are used again as soon as they may be."""
+    """Ids are reused as soon as they may be."""
     monkeypatch.setattr(writing, "FEWEST_IDS", 0)
 
 
 @dataclass(eq=False)
 class Coordinators(ImmediateClient):
-    """Know the last transaction of every id in *state*; give out the first epoch of a new one."""
+    """The last transaction of every id is in *state*; InitProducerId returns the first epoch of a new id."""
 
     state: str | None
     asked: list[list[str]] = field(default_factory=list)
-    #: What an id has after the end of its last transaction; by default producer id 1 with the next epoch each time.
+    #: The next producer id and epoch of an id after its last transaction; by default producer id 1 with the next epoch.
     after: dict[str, Transaction] = field(default_factory=dict)
     epochs: Counter[str] = field(default_factory=Counter)
     initialized: list[str] = field(default_factory=list)
     #: The producer id of a transaction that is open in the logs.
     open_id: int | None = None
-    #: The same, the first times that it is asked.
+    #: The same, for the first requests.
     open_at: list[int | None] = field(default_factory=list)
 
     @property
@@ -72,7 +72,7 @@ class Coordinators(ImmediateClient):
 
     @immediate
     def init_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool, repeat_lost: bool) -> Transaction:
-        # A request that is repeated after a lost answer could abort a transaction that has begun.
+        # A request that is repeated after a lost response could abort a transaction that has begun.
         assert not repeat_lost
         self.initialized.append(name)
         return Transaction(name, 1, 0)
@@ -87,7 +87,7 @@ def test_sinks_of_one_name_in_two_clusters_have_ids_of_their_own() -> None:
     one, two = Coordinators("CompleteCommit"), Coordinators("CompleteCommit")
     first = [written(ids, each, plan, 1).transactional_id for each in (one, two)]
     assert len(set(first)) == 2
-    # Each cluster's own is used again there, the last one first.
+    # Each cluster reuses only its own ids, the last one first.
     assert [written(ids, each, plan, 3).transactional_id for each in (two, one)] == first[::-1]
     assert not any(set(names) - {first[0]} for names in one.asked)
     assert not any(set(names) - {first[1]} for names in two.asked)
@@ -109,7 +109,7 @@ def test_task_whose_ids_are_lost_tells_the_reason() -> None:
 
 
 def written(ids: WriterTransactions, coordinators: Coordinators, plan: Plan, version: int) -> Transaction:
-    """A transaction that contains rows, all of them acknowledged."""
+    """A transaction with rows, all of them acknowledged."""
     begun = ids.begin(coordinators, plan, version)  # type: ignore[arg-type]
     ids.wrote(plan.sink, begun, ENDS)
     return begun
@@ -149,12 +149,12 @@ def test_id_is_given_up_after_anything_but_a_commit_everywhere(given_up: str) ->
     if given_up == "end lost":
         coordinators.open_id = 1
         used = written(ids, coordinators, plan, 1)
-        # Each description is of its commit.
+        # Each description shows its commit.
         coordinators.after[used.transactional_id] = replace(used, epoch=used.epoch + 1)
     else:
         used = ids.begin(coordinators, plan, 1)  # type: ignore[arg-type]
     assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
-    # For good: the transaction may end later, and nobody knows that it did.
+    # Permanently: the transaction may end later, and the process does not learn of it.
     coordinators.open_id = None
     assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
 
@@ -193,7 +193,8 @@ def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
     for version in (2, 4):
         plan = replace(first, progress=replace(DECIDED, next_version=version))
         again = [written(ids, coordinators, plan, version).transactional_id for _ in range(7)]
-        # What is used in this batch is nobody's any more: the others are new, and the next batch has them too.
+        # Ids of this batch are not reserved for a writer any more: the others are new, and the next batch gets them
+        # too.
         assert set(names) <= set(again) and len(set(again)) == 7
         assert coordinators.asked.pop(0) == names
         names = again
@@ -253,7 +254,7 @@ def test_transaction_continues_from_the_epoch_the_last_end_began(
     clock = FakeClock()
     ids, coordinators = WriterTransactions(clock), Coordinators(state)
     plan = Plan("s/t", Transaction("s/t.driver", 8, 0), transaction_version, timeout_ms, 0, DECIDED, 1)
-    # Two are looked at together; the second description is older when it is used.
+    # Two ids are described together; the second description is older when it is used.
     first = replace(plan, progress=None)
     names = [written(ids, coordinators, first, 1).transactional_id for _ in range(2)]
     coordinators.after = {name: Transaction(name, producer_id, epoch) for name in names}
@@ -343,7 +344,7 @@ def test_task_ids_do_not_use_the_reserved_epochs(transaction_version: Transactio
         progress = replace(DECIDED, next_version=version)
         begun.append(written(ids, coordinators, replace(plan, progress=progress), version))
         if transaction_version is TransactionVersion.V2:
-            # There the end of a transaction gives its id the next epoch.
+            # In version 2, the end of a transaction gives its id the next epoch.
             coordinators.after[begun[-1].transactional_id] = _after(begun[-1])
     assert len({each.transactional_id for each in begun}) == 1
     assert len({each.producer for each in begun}) == len(begun)
@@ -352,7 +353,7 @@ def test_task_ids_do_not_use_the_reserved_epochs(transaction_version: Transactio
 
 
 def _after(last: Transaction) -> Transaction:
-    """What a broker gives a transactional id after *last*: the next epoch, or the first one of another producer id."""
+    """The next producer id and epoch after *last*: the next epoch, or the first epoch of another producer id."""
     if last.epoch == LAST_PRODUCER_EPOCH:
         return replace(last, producer_id=last.producer_id + 1, epoch=0)
     return replace(last, epoch=last.epoch + 1)

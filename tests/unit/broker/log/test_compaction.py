@@ -1,5 +1,5 @@
-"""Conditions for a compaction of a log, and its effect on single batches; see also tests/property/test_compaction.py.
-"""
+"""Conditions for a compaction of a log, and its effect on single batches; see tests/property/test_compaction.py as
+well."""
 
 from __future__ import annotations
 

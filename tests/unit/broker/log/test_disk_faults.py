@@ -1,8 +1,8 @@
 """Every fault of a disk under a log: a crash at any step, an error at any step, power failures, flipped bits, lost
 tails.
 
-Acknowledged records (after a power failure: flushed records) are there afterwards, in order and once; damaged data is
-cut off or refused, never served.
+Acknowledged records (after a power failure: flushed ones) are there afterwards, in order and once; damaged data is cut
+off or refused, never served.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ def life(disk: MemoryFileSystem, written: Written, config: LogConfig = CONFIG) -
 
 
 def expect(log: PartitionLog, written: Written, lost: int = 0) -> dict[int, bytes | None]:
-    """Require a prefix of the attempted values with all acknowledged ones but *lost*, from the log's start offset on.
-    """
+    """Require a prefix of the attempted values with all acknowledged ones but *lost*, from the log start offset on."""
     found = values(log)
     assert log.end_offset >= written.acknowledged - lost
     assert log.start_offset >= written.deleted_before

@@ -81,8 +81,7 @@ def test_flipped_bit_in_unsealed_segment_is_never_served() -> None:
         damaged = disk.clone()
         segment(damaged)[position] ^= 0x10
         found = values(open_log(damaged, LARGE))
-        # The checksum covers neither the leader epoch nor the base offset; offsets must be consecutive, epochs need not
-        # be.
+        # The checksum covers neither leader epoch nor base offset; offsets must be consecutive, epochs need not be.
         assert found == appended[: len(found)]
         untouched = position * 3 // size
         assert len(found) >= untouched

@@ -1,5 +1,4 @@
-"""The segments of a log together: the segment that serves a read, the segments to delete, and the names of their files.
-"""
+"""The segments of a log together: the segment that serves a read, those to delete, and the names of their files."""
 
 from __future__ import annotations
 

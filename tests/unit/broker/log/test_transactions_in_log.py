@@ -1,5 +1,4 @@
-"""Transactions in a partition's log: last stable offset, aborted transactions, markers, and producers that may open
-one."""
+"""Transactions in a partition's log: last stable offset, aborted transactions, markers, producers that may open one."""
 
 from __future__ import annotations
 
@@ -177,8 +176,7 @@ def test_late_marker_does_not_refuse_next_epoch_of_client(log: PartitionLog) -> 
             [b"v"], producer_id=producer, producer_epoch=last + 1, base_sequence=0, is_transactional=True
         )
         guard = log.begin_verification(producer, last + 1, 0, 0, transaction_version=TransactionVersion.V2)
-        # Decided before the verification, written after it: the coordinator confirms once this marker is written
-        # everywhere.
+        # Decided before the verification, written after it: the coordinator confirms once this marker is everywhere.
         end(log, producer, committed=True, epoch=last + 1)
         end_offset = log.end_offset
         assert log.append(batch, header, 0, 0, guard).base_offset == end_offset
@@ -459,8 +457,8 @@ def test_a_log_knows_its_producers_as_before(interval: int, seed: int) -> None:
 
 
 def closed_with_aborted(count: int = 30) -> tuple[MemoryFileSystem, list[int]]:
-    """A closed log with an aborted transaction at 0 to 1 and *count* plain batches, and the base offsets of its
-    segments."""
+    """A closed log: an aborted transaction at 0 to 1 and *count* plain batches; also the base offsets of its segments.
+    """
     disk = MemoryFileSystem()
     log = open_log(disk)
     write(log, 1, 0)
