@@ -1,5 +1,4 @@
-"""All changes of a request are stored in one write, however many topics it names: other requests do not wait for its
-disk."""
+"""All changes of a request are stored in one write, however many topics it names: others do not wait for its disk."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def ranges(edges: Sequence[int]) -> Iterator[list[int]]:
 def test_varints_of_any_range() -> None:
     for values in ranges(SIGNED):
         is_mixed = min(values) < 0 <= max(values)
-        # The smallest number of bytes is exact if the values of mixed signs include a zero.
+        # For mixed signs the smallest size is taken to be that of zero, so a zero is added to reach it.
         values += [0] * is_mixed
         fields = varint_fields(np.array(values, np.int64))
         assert joined(fields, len(values)) == [varint(zigzag(value)) for value in values]

@@ -1,5 +1,4 @@
-"""The decision table of exactly once: each rule in a situation of its own, and each interpretation of brokers'
-descriptions.
+"""The table of exactly once: each rule in a situation of its own, and each reading of the brokers' descriptions.
 
 :mod:`tests.mutation` changes the table and its readings once each; these tests detect every change.
 """
@@ -264,8 +263,7 @@ def test_each_situation_has_its_move(move: Move, situation: Situation) -> None:
 
 
 def test_the_table_is_total_and_every_rule_is_reached() -> None:
-    """For every combination of the rules' inputs, a rule applies; and each rule is the first one for some combination.
-    """
+    """For every combination of the inputs a rule applies; and each rule is the first one for some combination."""
     lasts = [None, *(described(epoch, state) for epoch in (5, 7) for state in STATES), repair(6, "CompleteAbort")]
     lasts += [repair(7, "CompleteCommit")]
     outcomes = [None, {task(1): STATE, task(2): STATE}, {task(1): MAPPING, task(2): MAPPING}, {task(1): STATE}]

@@ -193,8 +193,7 @@ def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
     for version in (2, 4):
         plan = replace(first, progress=replace(DECIDED, next_version=version))
         again = [written(ids, coordinators, plan, version).transactional_id for _ in range(7)]
-        # Ids of this batch are not reserved for a writer any more: the others are new, and the next batch gets them
-        # too.
+        # An id that this batch uses is not free any more: the others are new, and all are free in the next batch.
         assert set(names) <= set(again) and len(set(again)) == 7
         assert coordinators.asked.pop(0) == names
         names = again

@@ -1,4 +1,4 @@
-"""Columns against given schemas: what is matched, what is converted, and what is refused with which words."""
+"""Columns against given schemas: matching, conversion, and the errors of refused values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def struct(*fields: Any) -> pa.DataType:
 
 
 def written(schema: str, kind: pa.DataType, rows: list[Any]) -> list[Any]:
-    """What fastavro reads from the payloads of *rows*."""
+    """The values that fastavro reads from the payloads of *rows*."""
     payloads = avro_encoder(schema, kind, "value").encode(pa.array(rows, kind)).to_pylist()
     return [None if payload is None else read_by_fastavro(schema, payload) for payload in payloads]
 
@@ -49,7 +49,7 @@ DEFAULTS: list[tuple[Any, Any, Any]] = [
     (FIXED, "abc", b"abc"),
     (["null", "int"], None, None),
     (["int", "null"], 3, 3),
-    # Avro 1.12: the first type of the union that the default is a value of.
+    # Avro 1.12: the default is a value of the first type of the union that matches.
     (["null", "string"], "hello", "hello"),
     (["string", "null"], None, None),
     (["null", "int", "boolean"], True, True),
@@ -182,7 +182,7 @@ ROWS: list[tuple[Any, pa.DataType, Any, Any, str]] = [
 ]
 
 
-#: Where the value lies: its path, the type around it, and how a row with some values looks there.
+#: The location of the value: its path, the type around it, and the content of a row with some values there.
 WITHIN: dict[str, Callable[[Any, pa.DataType], tuple[str, tuple[Any, pa.DataType], Callable[[list[Any]], Any]]]] = {
     "record": lambda avro, kind: ("value.a", (avro, kind), lambda values: values[-1]),
     "array": lambda avro, kind: ("value.a[]", ({"type": "array", "items": avro}, pa.list_(kind)), list),
@@ -212,7 +212,7 @@ def test_rows_that_do_not_fit_are_named(
 
 
 def test_values_of_null_rows_are_neither_checked_nor_written() -> None:
-    """What lies under a null struct or in a null list is not part of any row."""
+    """A value below a null struct or in a null list is not part of any row."""
     columns = [pa.array(["RED", "GREEN"]), pa.array(["a text of more than twelve bytes"] * 2)]
     inner = pa.StructArray.from_arrays(columns, names=["a", "t"], mask=pa.array([False, True]))
     rows = pa.StructArray.from_arrays([inner], names=["inner"])
@@ -265,7 +265,7 @@ SHADES = {"type": "array", "items": {"type": "enum", "name": "Shade", "symbols":
 
 
 def value_of(drawn: Any) -> dict[str, Any]:
-    """A row with *drawn* in the field of its type, and fields that can be written otherwise."""
+    """A row with *drawn* in the field of its type, and valid values in the other fields."""
     row: dict[str, Any] = {"colour": "BLUE", "price": decimal.Decimal("1.00"), "all": [["RED"]]}
     if isinstance(drawn, int):
         row["price"] = decimal.Decimal(drawn)
@@ -277,7 +277,7 @@ def value_of(drawn: Any) -> dict[str, Any]:
 
 
 def alone(encoder: FieldsEncoder, array: pa.Array, row: int) -> bool:
-    """Whether *row* can be written when it is the only one."""
+    """Whether *row* can be written as the only row."""
     try:
         encoder.encode(array.slice(row, 1))
     except RowSerializationError:

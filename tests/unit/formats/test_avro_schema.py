@@ -1,4 +1,4 @@
-"""Which schemas are accepted, and what is derived from the types of columns."""
+"""Accepted schemas, and the schemas that are derived from the types of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells as every allowed pyarrow reads them: ``to_pylist`` before version 20 has no argument, and maps as pairs."""
+"""Cells in every supported pyarrow: ``to_pylist`` before version 20 has no argument, and returns maps as pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON by columns: what is written for each type, and what is refused."""
+"""The columnar JSON encoder: the text of each type, and refused values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def encoded(kind: pa.DataType, *rows: Any, prefix: bytes = b"") -> list[str | No
 )
 @pytest.mark.behaviour("JSON", "Each type is written as to_json writes it, also where no type of Python has the value")
 def test_value_is_written_as_to_json_writes_it(kind: pa.DataType, value: Any, text: str) -> None:
-    # A second row of another value, a null and one more: nothing depends on a column of equal rows.
+    # A second row with another value, a null and one more: the result does not depend on a column of equal rows.
     assert encoded(kind, value, None, value) == [text, None, text]
 
 
@@ -81,7 +81,7 @@ def test_null_fields_are_left_out_with_their_commas(missing: tuple[str, ...]) ->
     row = {name: None if name in missing else value for name, value in full.items()}
     expected = json.dumps({name: value for name, value in row.items() if value is not None}, separators=(",", ":"))
     whole = json.dumps(full, separators=(",", ":"))
-    # With a row that has nothing, whether there is a comma depends on the row for every field.
+    # With an empty row, the comma before each field depends on the row.
     assert encoded(kind, row, full, None, {}, row, prefix=b"0123456789abcdef-") == [
         None if each is None else "0123456789abcdef-" + each for each in (expected, whole, None, "{}", expected)
     ]

@@ -1,4 +1,4 @@
-"""JSON of the least bigint, of numbers of a schema that no column has, and of times under null structs."""
+"""JSON of the smallest bigint, of numbers in a schema that no column can have, and of times under null structs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows by a given JSON Schema, as the package jsonschema judges the payloads."""
+"""Rows with a given JSON Schema: the package jsonschema validates the payloads in the same way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kafka_sink.formats.schema_text import SchemaText
 from tests.support.cases import with_each
 
 LINE = pa.struct([("sku", pa.string()), ("count", pa.int32())])
-#: As Spark reads columns: all of them, and all items, may be null.
+#: As in columns from Spark, all fields and all items may be null.
 KIND = pa.struct(
     [
         ("id", pa.int64()),
@@ -110,7 +110,7 @@ CASES: list[Any] = [
 ]
 
 
-#: These ask which fields are there, so that null ones are left out.
+#: These test the presence of fields, so that null fields are omitted.
 OF_PRESENCE: list[Any] = [
     {"anyOf": [{"required": ["id"]}, {"required": ["name"]}]},
     {"oneOf": [{"required": ["id"]}, {"required": ["name"]}]},
@@ -118,7 +118,7 @@ OF_PRESENCE: list[Any] = [
 ]
 
 
-#: Of the types whose values readers see as others: one row for each value, and nulls beside it.
+#: The types whose values appear as another type in JSON: one row for each value, and nulls as well.
 OTHER_KIND = pa.struct(
     [
         ("text", pa.string()),
@@ -171,7 +171,7 @@ OTHER_CASES: list[Any] = [
     ids=lambda value: str(value) if isinstance(value, dict | bool) else "",
 )
 def test_rows_are_judged_as_by_jsonschema(schema: Any, kind: pa.DataType, values: Any, keeps_nulls: bool) -> None:
-    """By the draft that confluent-kafka's serializer takes, of all rows as they are written."""
+    """By the draft that confluent-kafka's serializer uses, for all rows as they are written."""
     judge = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(schema)
     given = parse_schema(SchemaText(json.dumps(schema)))
     encoder = JsonEncoder(kind, "value", given, SessionSettings(ignores_null_fields=not keeps_nulls))

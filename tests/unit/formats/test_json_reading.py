@@ -1,4 +1,4 @@
-"""What is JSON to people who look at records, on every Python."""
+"""The detection of JSON for the display of records, on every Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of columns, and which changes of them are compatible."""
+"""JSON Schemas of columns, and the compatibility of their changes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_what_a_schema_refers_to_is_compared() -> None:
             whole = '{"$id": "https://x/", "properties": {"a": {}, "next": {"$ref": "node.json"}}}'
             schema = SchemaText(whole, (Reference("node.json", middle),))
             if is_right:
-                # Tasks have the schema alone.
+                # Tasks receive only the schema.
                 FORMAT.encoder(replace(FORMAT.given(schema, kind, "value"), source=None), kind)
             else:
                 with pytest.raises(FormatError, match=r"column 'value.next.a' is int32"):
@@ -166,14 +166,14 @@ def test_keywords_have_their_kinds_of_values(schema: Any, expected: str) -> None
     assert expected in str(caught.value)
 
 
-#: JSON of all shapes that a keyword may hold, rightly or not.
+#: JSON of all shapes that a keyword may hold, valid or not.
 HELD: tuple[Any, ...] = (None, True, 1, "a", [], [1], ["b"], [[]], [{}], {}, {"type": "integer"}, {"b": 1})
 SHAPES: tuple[Any, ...] = (*HELD, False, 1.5, -1, [None], ["a", "b"], [True], [{"a": 1}], *({"a": one} for one in HELD))
 
 
 @pytest.mark.parametrize("draft", ["draft-04", "draft-07", "2019-09", "2020-12"])
 def test_any_value_of_any_keyword_is_refused_or_compared(draft: str) -> None:
-    """Schemas come from registries: none may lead to an error that is not about the schema."""
+    """Schemas come from registries: none may cause an error that does not concern the schema."""
     rows = [
         pa.array([{"a": 1, "b": ["x", None]}, None], pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])),
         pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),

@@ -1,4 +1,4 @@
-"""Columns against messages: what is matched, what is converted, and what is refused with which words."""
+"""Columns against messages: matching, conversion, and the errors of refused values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka_sink.formats.protobuf.parsing import parse_schema
 from tests.support.cases import with_each
 from tests.support.encoders import protobuf_encoder
 
-#: Each field has the type of its name.
+#: The type of each field has the same name.
 SCHEMA = """
 syntax = "proto2";
 import "google/protobuf/timestamp.proto";
@@ -58,7 +58,7 @@ def encoder(**columns: pa.DataType) -> FieldsEncoder:
 
 
 def written(rows: list[dict[str, Any] | None], **columns: pa.DataType) -> list[Any]:
-    """What Google's library reads from the payloads of *rows*."""
+    """The messages that Google's library reads from the payloads of *rows*."""
     kind = message_factory.GetMessageClass(pool_of(SCHEMA).FindMessageTypeByName("M"))
     payloads = encoder(**columns).encode(pa.array(rows, pa.struct(list(columns.items())))).to_pylist()
     return [None if payload is None else kind.FromString(payload) for payload in payloads]

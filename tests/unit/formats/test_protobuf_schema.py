@@ -1,4 +1,4 @@
-"""Schemas of Protobuf: derived from columns, read from text, files and descriptors, and what is refused."""
+"""Protobuf schemas: derived from columns, read from text, files and descriptors, and refused ones."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_files_and_sets_are_read_with_what_they_import(tmp_path: Path) -> None:
     text = linked(read_schema("protobuf", [whole]))
     expected = {"p.Whole": Message, "p.Part": Message}
     assert {name: type(each) for name, each in parse_schema(text).messages.items()} == expected
-    # What is imported is no schema of its own: its messages have no place in the registered one.
+    # An imported schema is not the registered one: its messages have no index in it.
     with pytest.raises(FormatError, match="has no message 'Part'"):
         parse_schema(text, "Part")
     described = tmp_path / "whole.desc"

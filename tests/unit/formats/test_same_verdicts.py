@@ -1,4 +1,4 @@
-"""The same rows by a given schema of each format: the same are taken."""
+"""The same rows with a given schema of each format: all formats accept the same rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.schema_text import SchemaText
 
-#: As Spark reads columns: all of them, and all items, may be null.
+#: As in columns from Spark, all fields and all items may be null.
 KIND = pa.struct(
     [
         ("id", pa.string()),
@@ -40,7 +40,7 @@ SCHEMAS = {
         map<string, int32> counts = 5; }""",
 }
 FULL: dict[str, Any] = {"id": "1", "note": "n", "tags": ["a"], "lines": [{"sku": "x"}], "counts": [("k", 1)]}
-#: By what differs from a row that has all, the path of the column that the error names; None if the row is taken.
+#: The changes to a complete row, and the path of the column that the error names; None if the row is accepted.
 ROWS: list[tuple[dict[str, Any], str | None]] = [
     ({}, None),
     ({"note": None}, None),

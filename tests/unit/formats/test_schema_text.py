@@ -1,4 +1,4 @@
-"""Schemas that refer to others are linked to one text, within bounds."""
+"""Schemas with references are linked to one text, within bounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MIDDLE = of(record("Middle", "Deep", ["null", {"type": "array", "items": "Kind"}
     [
         (of(record("c.Root", "Bare"), Bare=BARE), record("c.Root", json.loads(record("Bare", "int", namespace="")))),
         (
-            # A type within another one is used before that one, and each is declared once.
+            # A nested type is used before its declaration within the other one, and each is declared once.
             of(
                 record("Root", "Kind", "b.Four", "Middle", {"type": "map", "values": "Deep"}, namespace="a"),
                 a_Middle=MIDDLE,
@@ -59,7 +59,7 @@ MIDDLE = of(record("Middle", "Deep", ["null", {"type": "array", "items": "Kind"}
             ),
         ),
         (of('["null", "a.Deep"]', a_Deep=DEEP), json.dumps(["null", json.loads(DEEP.text)])),
-        # What the schema declares itself is not replaced.
+        # A type that the schema declares itself is not replaced.
         (
             of(record("r.Root", {"type": "enum", "name": "Kind", "symbols": ["Y"]}, "Kind"), a_Deep=DEEP),
             record("r.Root", {"type": "enum", "name": "r.Kind", "symbols": ["Y"]}, "r.Kind"),
@@ -69,7 +69,7 @@ MIDDLE = of(record("Middle", "Deep", ["null", {"type": "array", "items": "Kind"}
 def test_linked_avro_means_the_same(schema: SchemaText, whole: str) -> None:
     text = linked(schema)
     assert parse_schema(text) == parse_schema(whole)
-    # Another library reads it, too.
+    # Another library reads the text, too.
     fastavro.parse_schema(json.loads(text))
 
 
@@ -115,7 +115,7 @@ def test_references_are_bounded() -> None:
         SchemaText("", tuple(Reference(str(each), SchemaText("")) for each in range(1001))).others()
     with pytest.raises(FormatError, match="or to more than 1048576 characters"):
         SchemaText("", tuple(Reference(str(each), SchemaText("x" * 2**19)) for each in range(3))).others()
-    # Every level twice: each is visited once.
+    # Every level has two references to the same schema, which is visited once.
     for level in range(100):
         deep = SchemaText("", (Reference(f"x{level}", BARE), Reference(f"y{level}", BARE)))
     assert len(deep.others()) == 2

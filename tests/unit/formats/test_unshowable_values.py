@@ -1,4 +1,4 @@
-"""A value for which Python has no text, date or time zone is refused like any other, and its row is a bad row."""
+"""A value without a text, date or time zone in Python is refused like any other, and its row is a bad row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_text_that_is_no_utf8_is_against_a_json_schema(schema: dict[str, Any]) -
         TEXTS,
         pa.array([0, PAST_9999]).view(pa.timestamp("us", "UTC")),
         pa.array([0, 2_932_897], pa.int32()).view(pa.date32()),
-        # A zone that Spark and kafkalite know, and Python does not.
+        # A time zone that Spark and kafkalite support, and Python does not.
         pa.array([0, 1]).view(pa.timestamp("us", "PST")),
     ],
     ids=lambda array: str(array.type),

@@ -1,4 +1,4 @@
-"""When tokens are fetched, renewed and shared, by a clock that goes on only when the test says so."""
+"""Fetching, renewing and sharing tokens, on a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Idle:
 
 
 class Provider:
-    """Gives tokens of *lifetime_ms*, or fails."""
+    """Returns tokens of *lifetime_ms*, or fails."""
 
     def __init__(self, clock: FakeClock, lifetime_ms: int = 3_600_000) -> None:
         self.clock = clock
@@ -58,12 +58,12 @@ class Provider:
     [
         (None, 10_000, 0.0, 8_000),
         (None, 10_000, 1.0, 8_500),
-        # The time from which it is valid counts, and not when it was fetched.
+        # The lifetime starts when the token becomes valid, and not when it was fetched.
         (-10_000, 10_000, 0.0, 6_000),
         # 300 s before the expiry at the latest, and 60 s after the fetch at the earliest.
         (None, 1_000, 1.0, 700),
         (-9_000, 1_000, 0.0, 60),
-        # Both are ignored for tokens that live less.
+        # Both limits are ignored for tokens with a shorter lifetime.
         (None, 359, 0.0, 287.2),
     ],
 )
@@ -93,7 +93,7 @@ def test_one_token_serves_until_its_thread_renews_it() -> None:
 
     clock.actions.append(enough)
     thread.run()
-    # Two renewals, each after 80 % of an hour; the thread looks at the clock every ten seconds.
+    # Two renewals, each after 80 % of an hour; the thread checks the clock every ten seconds.
     assert 2 * 2_880_000 <= clock.now_ms - begin_ms <= 2 * 2_900_000
     assert user.token().value == "token-3"
 
@@ -162,7 +162,7 @@ def test_interrupted_fetch_lets_others_fetch() -> None:
     user = provider.login().join()
 
     class Interrupt(BaseException):
-        """As KeyboardInterrupt."""
+        """A BaseException, like KeyboardInterrupt."""
 
     provider.problem = Interrupt()  # type: ignore[assignment]
     with pytest.raises(Interrupt):
@@ -182,7 +182,7 @@ def test_same_credentials_share_a_login_while_it_is_needed() -> None:
     assert "s3cr3t" not in repr(vars(logins))
     del first, second
     gc.collect()
-    # The next task of a worker gets the token of the one before.
+    # The next task of a worker gets the token of the previous task.
     later = logins.join(("id", "s3cr3t"), provider.login, clock.now_ms)
     assert later.token().value == "token-1"
     del later
@@ -232,6 +232,6 @@ def test_what_a_callback_returns_is_checked(answer: object, problem: str) -> Non
 def test_times_of_a_jwt_are_read() -> None:
     token = token_of(jwt({"exp": 2_000, "iat": 900}), 1_000_000)
     assert (token.starts_ms, token.expires_ms) == (900_000, 2_000_000)
-    # A clock that is behind the provider's.
+    # The local clock is behind the provider's.
     assert token_of(jwt({"exp": 2_000, "iat": 1_100}), 1_000_000).starts_ms == 1_000_000
     assert claims_of(token.value)["exp"] == 2_000

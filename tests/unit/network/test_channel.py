@@ -1,4 +1,4 @@
-"""The seams of a channel where TLS and SASL go, driven by a transport and an authenticator that need several steps."""
+"""The interfaces of a channel for TLS and SASL, with a transport and an authenticator that take several steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafka_sink.network.transport.transport import READ, WRITE
 
 
 class Handshaking:
-    """A transport whose handshake writes once and then waits for an answer; it may keep back what it has taken."""
+    """A transport whose handshake writes once and then waits for an answer; it may hold back bytes that it accepted."""
 
     peer_subject = None
 
@@ -72,7 +72,7 @@ class Handshaking:
 
 
 class Asking:
-    """An authenticator that is content after two steps, or refuses at the second."""
+    """An authenticator that is complete after two steps, or fails at the second one."""
 
     principal = "User:me"
     session_expired = False

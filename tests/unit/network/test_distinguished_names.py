@@ -1,4 +1,5 @@
-"""The subject of a certificate as Java's X500Principal writes it; tests/compat/test_java_judges.py asks Java itself."""
+"""The subject of a certificate as Java's X500Principal writes it; tests/compat/test_java_judges.py compares with Java.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ AS_JAVA = (
 
 
 def certificate() -> bytes:
-    """One whose subject has PARTS, in DER."""
+    """A certificate in DER whose subject has PARTS."""
     name = x509.Name(
         x509.RelativeDistinguishedName(x509.NameAttribute(x509.ObjectIdentifier(kind), text) for kind, text in part)
         for part in PARTS

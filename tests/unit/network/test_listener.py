@@ -1,4 +1,4 @@
-"""Accepting sockets, and how they are prepared."""
+"""Accepting sockets, and their options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_accepted_socket_is_nonblocking_with_configured_buffers(listener: Listen
             assert not accepted.getblocking()
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            # The system doubles what it is asked for, and inherits the receive buffer from the listening socket.
+            # The system doubles the requested size, and copies the receive buffer's size from the listening socket.
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (50_000, 100_000)
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (60_000, 120_000)
             assert remote_address(accepted).port == client.getsockname()[1]
@@ -46,7 +46,7 @@ def test_accepted_socket_is_nonblocking_with_configured_buffers(listener: Listen
 
 @pytest.mark.behaviour("Package", "A write, a login over TLS and the embedded broker need nothing that macOS lacks")
 def test_a_connection_that_was_reset_is_none_on_macos(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """macOS sets no options of it; Linux does."""
+    """macOS refuses to set options of such a socket; Linux does not."""
 
     def refuse(code: int) -> None:
         def setsockopt(*arguments: object) -> None:

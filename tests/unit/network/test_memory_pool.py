@@ -1,4 +1,4 @@
-"""What logins may hold together, and who can log in nevertheless."""
+"""The bound on the memory of all logins together, and the logins that are possible beyond it."""
 
 from __future__ import annotations
 

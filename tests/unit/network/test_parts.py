@@ -82,7 +82,7 @@ def test_without_connections_nothing_expires() -> None:
 
 @pytest.fixture
 def peers() -> Iterator[list[socket.socket]]:
-    """The other ends of what :func:`make_channel` makes."""
+    """The other ends of the channels of :func:`make_channel`."""
     made: list[socket.socket] = []
     yield made
     for peer in made:
@@ -161,7 +161,7 @@ def test_wakeup_ends_one_wait_and_is_not_an_event(peers: list[socket.socket]) ->
     events.register(channel)
     events.wakeup()
     assert events.wait(3_600_000) == []
-    # A wakeup that was still there would end this wait before the byte comes.
+    # A pending wakeup would end this wait before the byte arrives.
     sending = threading.Timer(0.05, peers[0].sendall, [b"x"])
     sending.start()
     assert events.wait(3_600_000) == [(channel, READ)]
@@ -243,7 +243,7 @@ def test_a_listener_hands_out_prepared_connections(listener: Listener) -> None:
         assert not sock.getblocking()
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    # Linux doubles what was asked for.
+    # Linux doubles the requested size.
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (65536, 131072)
     assert client.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (4096, 8192)
     client.close()

@@ -20,7 +20,7 @@ from kafka_sink.network.frames import (
 
 
 class Stream:
-    """What has arrived so far; each piece is what one segment of the network brought."""
+    """The bytes that have arrived so far; each piece is one segment of the network."""
 
     def __init__(self, *pieces: bytes, closed: bool = False) -> None:
         self.pieces = list(pieces)
@@ -96,7 +96,7 @@ def test_of_several_frames_in_one_read_each_call_gives_one() -> None:
     assert payload_of(subject.read_from(stream.read_into)) == b"a"
     assert subject.has_bytes_buffered
     assert payload_of(subject.read_from(stream.read_into)) == b"b"
-    # Half a length gets nobody on: claiming otherwise would make a selector spin.
+    # Half of a length allows no progress: claiming otherwise would make a selector spin.
     assert not subject.has_bytes_buffered
     assert stream.reads == 1
 
@@ -128,7 +128,7 @@ def test_frame_costs_only_the_memory_of_what_has_arrived(size: int) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
-    # All of it is spoken for.
+    # All of it is reserved.
     assert pool.available_bytes == (1 << 30) - 10 * size
     for subject in half_read:
         subject.discard()
@@ -201,7 +201,8 @@ def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.behaviour("KSelector", "New limits hold from the next frame on")
 def test_new_limits_hold_from_the_next_frame_on() -> None:
-    """As after authentication, when the next request may be in process while the last one's memory is still out."""
+    """As after authentication, when the next request may be read while the memory of the last one is not released yet.
+    """
     before, after = MemoryPool(100), MemoryPool(100)
     frames, stream = reader(50, before), Stream(frame(b"x" * 40)[:10])
     assert frames.read_from(stream.read_into) is None

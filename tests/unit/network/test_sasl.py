@@ -1,4 +1,4 @@
-"""The SASL mechanisms without a connection: the vectors of their RFCs, and everything that has to be refused."""
+"""The SASL mechanisms without a connection: the test vectors of their RFCs, and all messages to refuse."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rfc_server() -> ScramServer:
 
 
 def exchange(client: Any, server: Any) -> str:
-    """Let them talk; whom the server takes the client for."""
+    """Run the exchange, and return the name that the server authenticated."""
     token = client.initial_response()
     while token is not None:
         token = client.respond(server.evaluate(token))
@@ -112,7 +112,7 @@ def test_a_client_wants_the_brokers_own_proof(answer: bytes, problem: str) -> No
 @with_each(
     ("final", "problem"),
     [
-        # Of another exchange: the nonce is not the one that this server has made up.
+        # From another exchange: the nonce is not that of this server.
         (CLIENT_FINAL.replace(SERVER_NONCE.encode(), b"%hvYDpWUa2RaTCAfuxFIlj)hNlF$k1"), "Invalid client nonce"),
         (CLIENT_FINAL.replace(b"c=biws", b"c=eSws"), "Invalid client nonce"),
         (CLIENT_FINAL.replace(b"p=dHzb", b"p=dHzc"), "invalid credentials"),
@@ -240,7 +240,7 @@ def test_extensions_follow_the_token() -> None:
     assert client.initial_response() == b"n,,\1auth=Bearer abc\1logicalCluster=lkc-1\1\1"
 
 
-# -- what users paste
+# -- login modules in pasted configurations
 
 
 @pytest.mark.parametrize("package", ["", "org.apache.kafka.common.security.plain.", "kafkashaded.org.apache.kafka.x."])

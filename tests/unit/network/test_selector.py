@@ -1,5 +1,5 @@
-"""KSelector over real sockets on the loopback interface. Nothing here depends on how fast anything is: the tests poll
-until what they wait for has happened, and fail after very many polls."""
+"""KSelector over real sockets on the loopback interface. The tests do not depend on timing: they poll until the
+expected event has happened, and fail after very many polls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Harness:
         self.peers: list[socket.socket] = []
 
     def pair(self, connection_id: str = "a") -> socket.socket:
-        """A registered connection; returns its other end, which blocks."""
+        """Register a connection, and return its other end, which blocks."""
         ours, theirs = socket.socketpair()
         theirs.settimeout(10)
         self.peers.append(theirs)
@@ -66,7 +66,7 @@ class Harness:
         return received
 
     def idle_polls(self, count: int = 3) -> list[tuple[str, bytes]]:
-        """What arrives in *count* polls."""
+        """The frames that arrive in *count* polls."""
         received = []
         for _ in range(count):
             self.selector.poll(1)
@@ -103,7 +103,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def reset(sock: socket.socket) -> None:
-    """Close so that the other side gets an RST."""
+    """Close the socket so that the other side receives an RST."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
@@ -115,7 +115,7 @@ def test_a_refused_connection_says_so(harness: Harness) -> None:
     free = Listener("127.0.0.1", 0)
     address = free.address
     free.close()
-    # A system may refuse at once or a moment later; either way the reason is there.
+    # The system may refuse at once or slightly later; the reason is available in both cases.
     try:
         harness.selector.connect("0", address, -1, -1)
     except ConnectionRefusedError:
@@ -145,7 +145,7 @@ def test_a_frame_larger_than_the_socket_goes_out_in_pieces(harness: Harness) -> 
     harness.selector.poll(0)
     assert not send.completed
     assert harness.selector.completed_sends == []
-    # While it is being written the slot is taken, and misuse costs the connection.
+    # While the frame is being written, another send is refused, and closes the connection.
     received = bytearray()
     while len(received) < send.size:
         received += peer.recv(1 << 20)
@@ -211,7 +211,7 @@ def test_impossible_frame_ends_connection_and_reads_no_further(size: int, cause:
 
 @pytest.mark.behaviour("KSelector", "A closing connection hands out what came before")
 def test_a_frame_that_was_read_outlives_a_failed_write(harness: Harness, listener: Listener) -> None:
-    """The answer that is there must reach the caller even if the next request cannot be written any more."""
+    """A response that was read must reach the caller even if the next request cannot be written any more."""
     peer = harness.pair()
     peer.sendall(frame(b"answer"))
     big = NetworkSend("a", [bytes(10_000_000)])
@@ -235,7 +235,7 @@ def test_frames_that_are_buffered_wait_for_unmute_too(harness: Harness) -> None:
     harness.selector.mute("a")
     assert harness.idle_polls() == []
     harness.selector.unmute("a")
-    # No socket event announces it any more, so the poll must not wait for one.
+    # No socket event announces the frame any more, so the poll must not wait for one.
     harness.selector.poll(3_600_000)
     assert [bytes(r.payload) for r in harness.selector.completed_receives] == [b"2"]
 
@@ -291,7 +291,7 @@ def test_explicit_mute_outlasts_a_return_of_memory() -> None:
         harness.selector.mute("a")
         pool.release(10)
         assert harness.idle_polls() == []
-        # Private: outside nothing tells a muted channel from a poll that wakes and finds no memory.
+        # Private: from outside, a muted channel looks like a poll that wakes and finds no memory.
         assert harness.selector._channels["a"].muted, "its socket would wake every poll"
         harness.selector.unmute("a")
         assert harness.receive(1) == [("a", b"1")]
@@ -355,7 +355,7 @@ def test_closed_muted_connection_lasts_until_its_frames_are_read() -> None:
         harness.selector.mute("a")
         harness.clock.advance(101)
         harness.selector.poll(0)
-        # It is closed, but its owner is still working on frame 1; whoever has to give up a connection begins here.
+        # The connection is closed, but its owner still processes frame 1; it is the first candidate for eviction.
         harness.pair("other")
         assert harness.selector.lowest_priority_connection() == "a"
         assert harness.selector.disconnected == {}
@@ -382,7 +382,7 @@ def test_send_on_a_closing_connection_fails_at_once() -> None:
 
 
 class Built(ChannelBuilder):
-    """Builds channels of what *parts* makes of a connection's id and socket, where it makes anything of them."""
+    """Builds channels from the transport and authenticator that *parts* returns; for None, the default channel."""
 
     def __init__(self, parts: Callable[[str, Socket], tuple[TransportLayer, PlaintextAuthenticator] | None]) -> None:
         super().__init__()
@@ -398,7 +398,7 @@ class Built(ChannelBuilder):
 
 
 class AnswersFirst(PlaintextTransport):
-    """Gives out what it has read only after something of its own has left: want-write on read."""
+    """Returns bytes that it has read only after it has sent some of its own: a read that waits for a write."""
 
     def __init__(self, sock: Socket) -> None:
         super().__init__(sock, connected=True)
@@ -471,7 +471,7 @@ def test_an_answer_that_is_written_is_an_activity() -> None:
         harness.clock.advance(41)
         gone: list[str] = []
         for _ in range(3):
-            # One at most in each.
+            # Each poll closes at most one connection.
             harness.selector.poll(0)
             gone += harness.selector.disconnected
         assert gone == ["a"]
@@ -490,7 +490,7 @@ def test_without_a_limit_connections_may_be_idle_for_ever(harness: Harness) -> N
 
 
 class Doorkeeper(PlaintextAuthenticator):
-    """Refuses everybody, and notes when it tells them so."""
+    """Refuses every client, and notes the times at which it sends the failure."""
 
     complete = False
     wanted_events = READ
@@ -508,7 +508,7 @@ class Doorkeeper(PlaintextAuthenticator):
 
 @contextlib.contextmanager
 def behind_a_door(told_ms: list[int], **limits: int) -> Iterator[Harness]:
-    """Everybody but "known" stands before a :class:`Doorkeeper`."""
+    """Every connection except "known" has a :class:`Doorkeeper`."""
 
     def parts(connection_id: str, sock: Socket) -> tuple[TransportLayer, PlaintextAuthenticator] | None:
         transport = PlaintextTransport(sock, connected=True)
@@ -578,7 +578,7 @@ def test_interrupted_selector_can_be_closed(listener: Listener, figure: Figure) 
             harness.selector.unmute("a")
             harness.selector.close_connection("a")
 
-        # The interpreter's own module changes its table and the kernel's one after the other.
+        # The interpreter's own module changes its table and the kernel's table in two steps.
         points = Points(point, interrupt, also="/selectors.py")
         with contextlib.suppress(KeyboardInterrupt):
             points.during(use)

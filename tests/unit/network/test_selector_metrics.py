@@ -1,4 +1,4 @@
-"""The selector counts what it moves, in all and per connection."""
+"""The selector counts transferred bytes, in total and per connection."""
 
 from __future__ import annotations
 

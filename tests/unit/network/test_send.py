@@ -10,7 +10,7 @@ from kafka_sink.network.frames import MAX_GATHERED_BUFFERS, NetworkSend
 
 
 class Socket:
-    """Takes at most *room* bytes a call."""
+    """Accepts at most *room* bytes per call."""
 
     def __init__(self, room: int = 2**62) -> None:
         self.room = room

@@ -1,4 +1,4 @@
-"""TLS over a pair of sockets in one thread: what the seam promises, and options that cannot be used."""
+"""TLS over a pair of sockets in one thread: the transport's contract, and options that cannot be used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def config(identity: Identity | None = None, **options: object) -> SslConfig:
 
 
 class Narrow:
-    """A socket that sends *room* bytes before it takes no more (None = whatever the system takes)."""
+    """A socket that accepts *room* bytes (None = as many as the system accepts)."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -95,7 +95,7 @@ def test_tls_is_ready_after_handshake_and_knows_its_peer() -> None:
     assert (pair.client.ready, pair.client.handshake_events, pair.client.peer_subject) == (False, READ, None)
     pair.handshake()
     assert (pair.client.ready, pair.broker.ready) == (True, True)
-    # As Java writes a name, with what has to be escaped in it.
+    # The name in Java's form, with escapes.
     assert pair.broker.peer_subject == "CN=carol,O=Tests\\, Ltd"
     assert pair.client.peer_subject == "CN=broker,O=Tests\\, Ltd"
     pair.close()
@@ -125,7 +125,7 @@ def test_pending_tls_bytes_leave_when_the_socket_has_room(pair: Pair) -> None:
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_a_handshake_is_over_when_its_last_bytes_have_left(version: str) -> None:
     pair = Pair(config(CLIENT, ssl_enabled_protocols=version), config(BROKER), "required")
-    # Whose words are the last depends on the version; both have to wait for room.
+    # The version decides which side sends last; both have to wait for room.
     for sock in pair.sockets:
         sock.room = 0
     for _ in range(1000):
@@ -133,7 +133,7 @@ def test_a_handshake_is_over_when_its_last_bytes_have_left(version: str) -> None
             if not end.ready:
                 end.handshake()
             else:
-                # What follows a handshake of TLS 1.3 has to find room, too.
+                # The messages after a handshake of TLS 1.3 have to wait for room, too.
                 assert end.read_into(memoryview(bytearray(1))) == 0
             if end.has_pending_writes():
                 assert (end.ready, end.handshake_events) == (False, WRITE)

@@ -1,4 +1,4 @@
-"""The order of a check's steps, what they depend on, and the table of their findings."""
+"""The order of a check's steps, their dependencies, and the table of their findings."""
 
 from __future__ import annotations
 

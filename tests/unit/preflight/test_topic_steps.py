@@ -1,4 +1,4 @@
-"""What the answers about a topic mean for a writer: permissions, settings and replicas."""
+"""Findings from the responses about a topic: permissions, configuration and replicas."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def findings(
         is_given=given.__contains__,
     )
     steps = TopicSteps("t", cast(ConnectionSteps, connection), (WRITE, READ), may_be_created=False).steps()
-    # The steps of the cluster, on which these depend, are not run.
+    # The steps of the cluster, which these depend on, are not run.
     return {each.step: each for each in run_steps(steps, "here")}
 
 

@@ -1,4 +1,4 @@
-"""An accumulator within transactions, where the test says what they allow."""
+"""An accumulator within transactions whose permissions the test sets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from tests.fakes.producing import MadeAccumulator
 
 
 class GivenTransactions:
-    """Both sides: :class:`~kafka_sink.producer.batching.accumulator.TransactionGate`, and
-    :class:`~kafka_sink.producer.batching.batch_drain.SendGate`."""
+    """Both interfaces: :class:`~kafka_sink.producer.batching.accumulator.TransactionGate`, and
+    :class:`~kafka_sink.producer.batching.batch_drain.SendGate`.
+    """
 
     def __init__(self) -> None:
         self.is_open = True
         self.is_completing = False
-        #: Each partition of which a batch was opened.
+        #: Each partition for which a batch was opened.
         self.added: list[TopicPartition] = []
-        #: Those whose batches may not be sent now.
+        #: The partitions whose batches may not be sent now.
         self.held_back: set[TopicPartition] = set()
         self.failures: list[Exception] = []
 
@@ -45,8 +46,9 @@ class GivenTransactions:
 def gated_accumulator(
     clock: FakeClock, transactions: GivenTransactions | None, backoff: ExponentialBackoff | None = None
 ) -> MadeAccumulator:
-    """As :func:`~tests.fakes.producing.make_accumulator` makes it, but within *transactions*, and with this *backoff*
-    of retries."""
+    """The same as :func:`~tests.fakes.producing.make_accumulator`, but within *transactions*, and with this retry
+    *backoff*.
+    """
     pool = BufferPool(1_000_000, 1000, clock, on_wait=lambda: None)
     settings = BatchSettings(1000, UNCOMPRESSED, 10, 120_000, backoff or ExponentialBackoff(100, 100, jitter=0))
     queues, incomplete = PartitionQueues(), IncompleteBatches(pool)

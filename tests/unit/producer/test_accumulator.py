@@ -1,4 +1,4 @@
-"""The queues between the threads that send records and the one that talks to the brokers."""
+"""The queues between the threads that send records and the sender thread."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_rows_do_not_join_a_batch_that_is_being_drained() -> None:
     append(accumulator)
     write_record(encoded, 1, 0, None, b"row")
     rows = EncodedRows(memoryview(encoded), 1, 5000, 5000, None)
-    # It has left its queue, and is not yet closed.
+    # The batch has left its queue, and is not closed yet.
     drained = queue_of(accumulator).batches.popleft()
     assert not accumulator.continue_batch(drained, 1, rows)
     append(accumulator)
@@ -255,7 +255,7 @@ def test_closing_between_memory_and_append_gives_the_memory_back(monkeypatch: py
     clock = FakeClock()
     accumulator = make_accumulator(clock, memory=1000)
     hold = accumulator.pool.allocate(1000, 0)
-    # The pool is closed a moment later.
+    # The pool is closed slightly later.
     monkeypatch.setattr(accumulator.pool, "close", lambda: None)
 
     def close_but_let_the_waiter_have_it() -> None:
@@ -292,7 +292,7 @@ def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
     for _ in range(5):
         used.append(accumulator.pool.total_memory - accumulator.pool.available_memory)
         append(accumulator, value=b"x" * 10_000)
-    # Twice of what is needed each time there is not enough, then all of batch.size.
+    # Twice the required size each time there is not enough, then all of batch.size.
     record = record_size(0, 0, None, b"x" * 10_000)
     doubled = [2 * (HEADER_BYTES + count * record) for count in (1, 3)]
     assert used == [doubled[0], doubled[0], doubled[1], doubled[1], doubled[1]]

@@ -1,4 +1,4 @@
-"""What is handed to the producer in the wrong form is refused before anything is staged, with what to write instead."""
+"""Arguments of a wrong form are refused before anything is staged, and the error names the correct form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = pa.table({"value": [b"a", b"b"]})
 
 
 class Answering:
-    """A serializer or a partitioner of a user, with a mistake."""
+    """A user's serializer or partitioner that returns a wrong result."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

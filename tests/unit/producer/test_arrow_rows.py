@@ -1,4 +1,4 @@
-"""Rows in Arrow's form: which columns are taken, in which types, and what is said of the others."""
+"""Rows as Arrow data: accepted columns, their types, and the errors for others."""
 
 from __future__ import annotations
 

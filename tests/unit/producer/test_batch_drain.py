@@ -1,4 +1,4 @@
-"""Which batches may leave the queues, in which order, and the way back for those that failed."""
+"""The batches that may leave the queues, their order, and the return of failed batches to the queues."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_the_partition_that_did_not_fit_comes_first_next_time() -> None:
     large = b"x" * 1500
     taken: list[int] = []
     for _ in range(3):
-        # A small batch before it each time must not starve the large one.
+        # The small batch that precedes it each time must not starve the large one.
         append(accumulator, 0, b"small")
         append(accumulator, 1, large)
         taken += [batch.topic_partition.partition for batch in drain(accumulator, cluster, max_bytes=1000)]
@@ -341,7 +341,7 @@ def test_a_batch_that_cannot_be_compressed_fails_alone(monkeypatch: pytest.Monke
     with pytest.raises(KafkaError, match=r"could not build a batch of 1 record\(s\) for orders-1: MemoryError"):
         futures[1].result(0)
     assert not futures[0].done()
-    # Its memory is back and its sequence was never given out.
+    # Its memory was released, and its sequence was never assigned.
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 2000
     append(accumulator, 1)
     (batch,) = drain(accumulator, make_cluster([0, 0, 0]))
@@ -531,7 +531,7 @@ def test_a_batch_without_a_sequence_in_flight_is_not_given_up() -> None:
 
 # --- split -----------------------------------------------------------------------------------------------------------
 
-#: The content of a record that takes 132 bytes, so that two and a header take 325: a quarter more than 260.
+#: The content of a record of 132 bytes, so that two and a header take 325: a quarter more than 260.
 OF_132_BYTES = b"x" * 123
 
 

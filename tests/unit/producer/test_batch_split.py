@@ -1,4 +1,4 @@
-"""A batch that a broker finds too large is sent in pieces, and nobody who waits for a record notices."""
+"""A batch that a broker finds too large is split and sent again, and callers do not notice."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_pieces_that_cannot_be_split_further_are_sent(monkeypatch: pytest.Monkey
     world.connect()
     world.brokers.verdicts[0].append(ErrorCode.MESSAGE_TOO_LARGE)
     futures = world.send(*[b"x" * 100] * 16)
-    # Another batch was refused meanwhile: this one is split twice.
+    # Another batch was refused before: this one is split twice.
     world.accumulator.limit_batches(TOPIC, 500)
     split = ProducerBatch.split
     whole: list[ProducerBatch] = []

@@ -1,4 +1,4 @@
-"""The memory bound: what is reused, who waits for whom, and that nothing leaks."""
+"""The memory bound: reused buffers, the order of waiting threads, and no leaks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def waited_ms(pool: BufferPool) -> float:
 
 
 class Waiter:
-    """A thread that allocates and waits; :meth:`join` gives what came of it."""
+    """A thread that allocates and waits; :meth:`join` returns the outcome."""
 
     def __init__(self, pool: BufferPool, size: int, max_block_ms: int = 1000) -> None:
         queued = pool.queued
@@ -204,7 +204,7 @@ def test_figures_of_waits_and_of_memory() -> None:
     pool.allocate(300, 0)
     with pytest.raises(BufferExhaustedError):
         pool.allocate(900, 500)
-    # Two windows of 10 s, of which the first is missing; and a wait of half a second.
+    # Two windows of 10 s, the first of which is missing; and a wait of half a second.
     assert dict(pool.figures(500)) == {
         "buffer-total-bytes": 1000,
         "buffer-available-bytes": 700,
@@ -235,7 +235,7 @@ def test_memory_a_waiter_gives_up_wakes_the_next() -> None:
     pool.allocate(60, 0)
     small = pool.allocate(40, 0)
     impatient, patient = Waiter(pool, 90, 100), Waiter(pool, 30, 100_000)
-    # Taken by the first waiter, which needs more.
+    # The first waiter takes the memory, but needs more.
     pool.deallocate(small)
     assert impatient.is_waiting
     clock.advance(100)
@@ -425,7 +425,7 @@ def test_memory_is_refused_in_the_middle_of_a_change() -> None:
     refused: list[bool] = []
 
     def pieces() -> Iterator[bytearray]:
-        """Taken in the middle of the change, as a signal handler may be called there."""
+        """Allocates in the middle of the change, as a signal handler may do at this point."""
         refused.append(pool.try_allocate(100) is None)
         yield bytearray()
 

@@ -1,4 +1,4 @@
-"""Uniform sticky partitioning: turns of a batch's worth, equal chances, and fewer turns for slow brokers."""
+"""Uniform sticky partitioning: turns of the size of a batch, equal chances, and fewer turns for slow brokers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_turn_ends_at_a_new_batch_after_a_batch_was_filled() -> None:
     partitioner.needs_new_batch(TOPIC, first, 101, cluster)
     second = partitioner.sticky_partition(TOPIC, cluster)
     assert second != first
-    # Whoever comes late with the partition of the last turn changes nothing.
+    # A late call with the partition of the last turn has no effect.
     partitioner.needs_new_batch(TOPIC, first, ROOM, cluster)
     partitioner.appended(TOPIC, first, 5 * ROOM, cluster)
     assert partitioner.sticky_partition(TOPIC, cluster) == second
@@ -111,7 +111,7 @@ def test_rows_and_records_share_their_turns() -> None:
     partitioner.appended(TOPIC, current, 500, cluster)
     chunk = make_chunk([Row(b"x" * 88)] * 40)
     rows = partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster)
-    # A row takes 98 bytes: five go with the record before, ten make a turn.
+    # A row takes 98 bytes: five rows complete the turn of the record before, ten make a turn.
     assert [len(list(run)) for run in np.split(rows, np.flatnonzero(np.diff(rows)) + 1)] == [5, 10, 10, 10, 5]
     assert rows[0] == current
     assert partitioner.sticky_partition(TOPIC, cluster) == rows[-1]
@@ -146,7 +146,7 @@ def test_shorter_queues_are_preferred_in_proportion() -> None:
     drawn(partitioner, [0] * 3, 1)
     partitioner.update_loads(TOPIC, [0, 1, 2], [0, 3, 1], 3)
     found = drawn(partitioner, [0] * 3)
-    # 4 : 1 : 3, the longest queue still getting some.
+    # 4 : 1 : 3; the longest queue still gets some rows.
     assert [round(found[partition] / 6000 * 8) for partition in range(3)] == [4, 1, 3]
     partitioner.update_loads(TOPIC, [0, 1, 2], [2, 2, 2], 3)
     found = drawn(partitioner, [0] * 3)
@@ -170,7 +170,7 @@ def test_a_turn_ends_when_its_partition_loses_its_leader() -> None:
 
 
 class Dice(random.Random):
-    """Throw :attr:`number`, and note out of how many."""
+    """Returns :attr:`number`, and notes the number of sides."""
 
     number = 0
     sides = 0
@@ -185,7 +185,7 @@ class Dice(random.Random):
 
 
 def shares(partitioner: BuiltInPartitioner, dice: Dice, leaders: Sequence[int]) -> list[int]:
-    """The partition for every number that the dice can throw; empty where all partitions are alike."""
+    """The partition for every number of the dice; empty if all partitions have the same share."""
     cluster = make_cluster(leaders)
 
     def draw() -> int:
@@ -217,7 +217,7 @@ def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
     queue_of(accumulator, 2)
     loads.report(cluster, 19)
     assert shares(partitioner, dice, leaders) == [0, 1, 1, 1, 1, 2, 2, 2, 2]
-    # Node 1 has had something to take for more than the time-out, and has taken nothing.
+    # Node 1 has had batches for longer than the timeout, and has accepted none.
     loads.note_node(1, 1000, can_take=False)
     loads.note_node(1, 1050, can_take=False)
     loads.report(cluster, 29)
@@ -248,7 +248,7 @@ def test_queues_are_looked_at_now_and_then_only() -> None:
 
 
 def loads_of(leaders: Sequence[int], dice: Dice, timeout_ms: int) -> tuple[BuiltInPartitioner, PartitionLoads]:
-    """Of queues of which the one of partition 0 has a batch more."""
+    """Loads of queues among which that of partition 0 has one batch more."""
     partitioner = BuiltInPartitioner(BATCH, rng=dice)
     accumulator = make_accumulator(FakeClock())
     partitioner.sticky_partition(TOPIC, make_cluster(leaders))

@@ -1,4 +1,4 @@
-"""Which calls are in progress, which are refused, and what an interrupt leaves behind."""
+"""The calls in progress, refused calls, and the state after an interrupt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.cases import with_each
 
 
 class Calls(CallsInProgress):
-    """Calls with two locks that the sender needs, and how often an interrupt was told."""
+    """Calls with two locks that the sender needs, and the number of reported interrupts."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -28,7 +28,7 @@ class Calls(CallsInProgress):
         self.told += 1
 
     def leave_one(self, operation: str) -> None:
-        """As an interrupt at the last line of a call leaves it in progress."""
+        """Leave a call in progress, as an interrupt at its last line does."""
         entry = self.during(operation, lambda: next(reversed(self._calls)))
         self._calls[entry] = None
 

@@ -1,4 +1,4 @@
-"""Whole columns at once: what happens when others use the same queues, and when memory runs out."""
+"""Whole columns at once, while others use the same queues, and when memory is exhausted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.fakes.producing import (
 )
 from tests.unit.producer.gated import GivenTransactions, gated_accumulator
 
-#: Rows of which exactly three fit into a batch.
+#: A row of which exactly three fit into a batch.
 VALUE = b"x" * 100
 ROW = Row(VALUE)
 THREE_ROWS = HEADER_BYTES + 3 * record_size(0, 0, None, VALUE)
@@ -60,7 +60,7 @@ def values(batches: list[ProducerBatch]) -> list[list[bytes | None]]:
 
 @pytest.fixture
 def after_encoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-    """Actions that other threads take between plan and append, one for each time rows are encoded."""
+    """Actions of other threads between plan and append, one for each time rows are encoded."""
     actions: list[Callable[[], object]] = []
     encode = encode_records
 
@@ -181,7 +181,7 @@ def test_rows_go_where_one_after_another_would_go(seed: int, has_timestamps: boo
     expected: dict[int, list[list[Row]]] = {partition: [] for partition in range(3)}
     told: list[Delivery] = []
     for _ in range(4):
-        # Many small rows, too: what each of them adds counts for more than its content.
+        # Many small rows, too: the overhead of each is more than its content.
         rows = [random_row(rng, has_timestamps) for _ in range(rng.randrange(1, 50))]
         rows += [Row(b"", timestamp=10**12 + number) for number in range(rng.choice((0, 150)))]
         append_columns(accumulator, rows, has_timestamps=has_timestamps, callback=told.append)
@@ -205,7 +205,7 @@ def test_rows_go_where_one_after_another_would_go(seed: int, has_timestamps: boo
     assert sum(delivery.count for delivery in told) == sum(batch.record_count for batch in drained)
 
 
-# --- others at the same queues ---------------------------------------------------------------------------------------
+# --- concurrent users of the queues ----------------------------------------------------------------------------------
 
 
 def test_rows_whose_batch_was_drained_meanwhile_open_a_new_one(after_encoding: list[Callable[[], object]]) -> None:
@@ -275,7 +275,7 @@ def test_rows_of_drained_batches_are_encoded_again_together(
     rows = [Row(b"%d" % partition, partition=partition) for partition in range(20)]
     append_columns(accumulator, rows)
     calls: list[int] = []
-    # The one of the fixture.
+    # The function of the fixture.
     encode = vars(column_append)["encode_records"]
     monkeypatch.setattr(
         column_append, "encode_records", lambda chunk, *rest: (calls.append(chunk.num_rows), encode(chunk, *rest))[1]
@@ -287,7 +287,7 @@ def test_rows_of_drained_batches_are_encoded_again_together(
 
 
 def run_together(*works: Callable[[], None]) -> None:
-    """Run *works* in a thread each, all begun at once; the first error of any is raised."""
+    """Run *works* in a thread each, all started at once; raise the first error."""
     start = threading.Barrier(len(works))
     failures: list[BaseException] = []
 
@@ -379,7 +379,7 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
     found: list[bytes | None] = []
 
     def some_leave() -> None:
-        # Their batches move on between plan and append, but their memory does not come back.
+        # Their batches are drained between plan and append, but their memory is not released.
         led = make_cluster([0 if rng.random() < 0.5 else None for _ in range(4)])
         drained = accumulator.sender_side.drain(led, NODES[:1], 10**9, 0)[0]
         found.extend(value for batch in values(drained) for value in batch)
@@ -409,7 +409,7 @@ def test_pieces_of_rows_are_told_by_their_places() -> None:
     appended.add(0, 2)
     appended.begin(5, np.array([3, 0, 2, 1]))
     appended.add(0, 1)
-    # The second and the fourth of them: rows 5 + 0 and 5 + 1.
+    # The second and the fourth row: 5 + 0 and 5 + 1.
     appended.go_on_with(np.array([1, 3]))
     appended.add(0, 2)
     assert np.flatnonzero(appended.is_appended).tolist() == [1, 2, 5, 6, 8]
@@ -488,7 +488,7 @@ def test_closing_between_plan_and_append_leaves_nothing_behind(
         append(accumulator)
     before = accumulator.pool.available_memory
 
-    # The pool is closed a moment later.
+    # The pool is closed slightly later.
     monkeypatch.setattr(accumulator.pool, "close", lambda: None)
     after_encoding.append(accumulator.close)
     with pytest.raises(KafkaError, match="closed"):

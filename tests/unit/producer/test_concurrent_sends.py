@@ -1,4 +1,5 @@
-"""Many threads send while the producer is flushed and closed: every record ends, acknowledged ones are stored."""
+"""Many threads send while the producer is flushed and closed: every future completes, acknowledged records are stored.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_concurrent_sends_store_acknowledged_records_once(timeout_s: int) -> Non
         if timeout_s:
             producer.close(timeout=timeout_s)
         else:
-            # What was sent since the flush is given up, and counted.
+            # Records sent since the flush are dropped, and counted.
             with suppress(KafkaTimeoutError):
                 producer.close(timeout=0)
         for thread in threads:

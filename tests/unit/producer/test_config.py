@@ -1,4 +1,4 @@
-"""The producer's options: Kafka's defaults, and how options that depend on each other are settled."""
+"""The producer's options: Kafka's defaults, and the resolution of options that depend on each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facade: what its callers may rely on, whichever thread does the work."""
+"""The facade: its contract with callers, whichever thread does the work."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tests.support.cases import with_each
 
 
 class Stored:
-    """Takes down what the brokers are sent, by partition."""
+    """Collects the records that are sent to the brokers, by partition."""
 
     def __init__(self, driven: DrivenProducer) -> None:
         self.values: dict[int, list[bytes | None]] = {}
@@ -72,7 +72,7 @@ class Stored:
 
 
 def in_use(leaders: tuple[int, ...] = (1,), **properties: Any) -> DrivenProducer:
-    """A producer that has sent a record, so that it knows its topic and is connected."""
+    """A producer that has sent a record, so that it has metadata of its topic and a connection."""
     driven = DrivenProducer(leaders, **properties)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).result()
     return driven
@@ -235,7 +235,7 @@ def test_a_partition_that_was_added_meanwhile_is_found(as_rows: bool) -> None:
 
 
 def times_given_to_metadata(driven: DrivenProducer, answers_after_ms: int = 0) -> list[int]:
-    """The milliseconds that each wait for metadata is given from now on; it takes *answers_after_ms* more."""
+    """The timeouts in ms of later waits for metadata; each wait takes *answers_after_ms* more."""
     given: list[int] = []
     await_update = driven.network.metadata.await_update
 
@@ -432,7 +432,7 @@ def test_rows_staged_before_a_refused_wait_wake_the_sender() -> None:
     driven = in_use((1, 1), buffer_memory=1000, batch_size=1000, linger_ms=40)
     parts = parts_to_send(make_chunk([Row(b"x" * 600)] * 2), int32s(0, 0), driven.clock.wall_ms())
     driven.brokers.network.woken = False
-    # A signal handler in the middle of another send: it may not wait for the memory of its second row.
+    # A signal handler in the middle of another send: it must not wait for the memory of its second row.
     interrupted = driven.pipeline.queues.of(TopicPartition(TOPIC, 1)).lock
     with interrupted, pytest.raises(PartlyStagedError, match="would deadlock"):
         driven.pipeline.columns.stage(TOPIC, parts, driven.clock.wall_ms(), lambda delivery: None)

@@ -1,4 +1,4 @@
-"""What a caller holds until the broker has answered."""
+"""The future that a caller holds until the broker has responded."""
 
 from __future__ import annotations
 

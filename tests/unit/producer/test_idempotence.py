@@ -1,4 +1,4 @@
-"""Producer id, epoch and sequences: no gap that stays, no sequence given twice, no batch stored twice."""
+"""Producer id, epoch and sequences: no lasting gap, no sequence assigned twice, no batch stored twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_START = 10
 
 
 def make_manager(producer_id: int = 9, epoch: int = 0, *, known: bool = True) -> IdempotenceManager:
-    """A manager that has its id; unless *known* is False the brokers have stored something of it before."""
+    """A manager with a producer id; unless *known* is False, the brokers have already stored batches of it."""
     manager = IdempotenceManager(ContextLogger(__name__, "test"))
     if known:
         manager.assign_producer_id(producer_id, epoch - 1)
@@ -35,7 +35,7 @@ def fresh(records: int = 1, tp: TopicPartition = TP) -> ProducerBatch:
 
 
 def drained(manager: IdempotenceManager, records: int = 1, tp: TopicPartition = TP) -> ProducerBatch:
-    """A batch as it leaves its queue for the first time."""
+    """A batch that leaves its queue for the first time."""
     batch = fresh(records, tp)
     assert not manager.must_wait(batch)
     resend(manager, batch)
@@ -48,19 +48,19 @@ def resend(manager: IdempotenceManager, batch: ProducerBatch) -> None:
 
 
 def settle(manager: IdempotenceManager) -> None:
-    """What the sender does before it drains."""
+    """The sender's steps before it drains."""
     manager.resolve_sequences()
     manager.bump_epoch_if_required()
 
 
 def gap_before(manager: IdempotenceManager, batch: ProducerBatch) -> None:
-    """The broker misses what came before *batch*."""
+    """The broker reports a gap before *batch*."""
     assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
     settle(manager)
 
 
 def forgotten_at(manager: IdempotenceManager, batch: ProducerBatch) -> None:
-    """The broker does not know the producer of *batch*."""
+    """The broker has no state of the producer of *batch*."""
     assert manager.can_retry(batch, UNKNOWN_ID, LOG_START)
     settle(manager)
 
@@ -101,7 +101,7 @@ def test_sequences_wrap_from_the_largest_to_zero() -> None:
     assert (spanning.base_sequence, spanning.last_sequence) == (2**31 - 3, 1)
     assert behind.base_sequence == 2
     manager.completed(first)
-    # Still in the order in which they were given out: the one before the wrap is retried first.
+    # The order of assignment is kept: the batch before the wrap is retried first.
     assert not manager.must_wait(spanning)
     assert manager.must_wait(behind)
 
@@ -139,7 +139,7 @@ def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:
     manager = make_manager()
     flight = [drained(manager) for _ in range(5)]
     assert manager.must_wait(fresh())
-    # Later ones that are stored make the broker forget the oldest all the same.
+    # Later batches that are stored make the broker forget the oldest one as well.
     manager.completed(flight[2])
     assert manager.must_wait(fresh())
     manager.completed(flight[0])
@@ -236,7 +236,7 @@ def test_late_errors_of_old_sequences_do_not_bump_epoch_again() -> None:
     manager = make_manager()
     first, second = drained(manager), drained(manager)
     gap_before(manager, first)
-    # Both were on the wire together; this answer is to what was sent before the new epoch.
+    # Both were in flight together; this response belongs to a batch from before the new epoch.
     manager.completed(first)
     gap_before(manager, second)
     assert manager.identity.epoch == 1
@@ -315,7 +315,8 @@ def test_halves_of_a_split_batch_count_as_two_in_flight() -> None:
 
 
 def test_acknowledgements_out_of_order_leave_no_gap() -> None:
-    """A batch behind one that was given up was stored, so that one was, too; what is said of older ones is no news."""
+    """A batch after the one that was given up was stored, so that one was, too; later responses about older ones add
+    nothing."""
     manager = make_manager()
     first, given_up, last = drained(manager), drained(manager), drained(manager)
     manager.failed(given_up)

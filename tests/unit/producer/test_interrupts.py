@@ -1,8 +1,8 @@
-"""A KeyboardInterrupt, or a signal handler that sends, at every line of what a producer's callers run.
+"""A KeyboardInterrupt, or a signal handler that sends, at every line that a producer's caller executes.
 
-Each run interrupts a call at another line of ``kafka_sink``, until the call gets to its end without. That is stricter
-than CPython, which looks for signals after some bytecodes only. Afterwards the producer can only be closed, unless the
-call had not begun or was over.
+Each run interrupts a call at another line of ``kafka_sink``, until a call completes without an interrupt. That is
+stricter than CPython, which checks for signals only after some bytecodes. Afterwards the producer can only be closed,
+unless the call had not begun or was complete.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tests.support import amounts
 #: "all": every line. Otherwise some of the lines.
 _ALL = amounts.INTERRUPT_POINTS == "all"
 
-#: Otherwise one line of so many; of the many that columns take, one of so many more.
+#: Otherwise every n-th line; for the many lines of column calls, every n-th of those.
 _STRIDE, _STRIDE_OF_COLUMNS = 23, 10
 
-#: What a handler may be told.
+#: Errors that a handler may receive.
 _REFUSED = "was called during|outside a transaction|closed|call begin_transaction|timed out before"
 
 #: More points than any call has.
@@ -42,7 +42,7 @@ _MOST_POINTS = 1_000_000
 
 @dataclass
 class Episode:
-    """What one run sends, and what it was told of it."""
+    """The records that one run sends, and their outcomes."""
 
     world: InterruptedProducer
     number: int = 0
@@ -70,7 +70,7 @@ class Episode:
         self.world.producer.send_columns(TOPIC, table, on_delivery=self.world.on_delivery)
 
     def check(self) -> None:
-        """Everything has ended: what was acknowledged is stored, where it was said to be."""
+        """Everything has completed: acknowledged records are stored at their reported offsets."""
         for value, future in self.futures:
             assert future.done(), "a future never ended"
             with suppress(KafkaError):
@@ -171,7 +171,7 @@ ALL = {**SENDS, **COLUMNS, **WAITS, **TRANSACTIONS}
 
 
 def runs(name: str, strike: Callable[[Episode], None], stride: int) -> Iterator[tuple[Episode, Points]]:
-    """One episode for each point, struck there; after each the caller of this looks what it has left."""
+    """One episode for each point, interrupted there; the caller checks the state that each episode leaves."""
     scenario = ALL[name]
     stride = 1 if _ALL else stride * _STRIDE_OF_COLUMNS if name in COLUMNS else stride
     for point in range(0, _MOST_POINTS, stride):
@@ -188,7 +188,7 @@ def runs(name: str, strike: Callable[[Episode], None], stride: int) -> Iterator[
 
 
 def goes_on(episode: Episode) -> None:
-    """The producer is used again, and each call does what it should."""
+    """The producer is used again, and each call works."""
     producer = episode.world.producer
     episode.world.check_left()
     if episode.world.pipeline.transactions is not None:
@@ -215,7 +215,8 @@ def commits_one(episode: Episode) -> None:
 
 
 def can_only_be_closed(episode: Episode) -> None:
-    """Every call is refused with what is certain; a close completes the futures, and a new producer goes on."""
+    """Every call is refused with an error that is certain; a close completes the futures, and a new producer continues.
+    """
     producer, interruption = episode.world.producer, episode.world.pipeline.calls.interruption
     assert interruption is not None
     assert interruption.startswith("KeyboardInterrupt ended ")
@@ -258,7 +259,8 @@ def test_a_call_may_be_interrupted_at_every_line(name: str, figure: Figure) -> N
 )
 @pytest.mark.parametrize("name", ALL)
 def test_a_signal_handler_may_send_at_every_line(name: str, figure: Figure) -> None:
-    """It is told at once where it cannot; what it came in the middle of gets to its end as if nothing had been."""
+    """The handler gets an error at once where it cannot send; the interrupted call completes as if nothing had
+    happened."""
     sent = refused = 0
     failed: list[str] = []
 
@@ -331,7 +333,8 @@ def test_interceptor_error_on_sender_thread_stops_nobody(caplog: pytest.LogCaptu
     "Faults: interrupts and signals", "An error of a signal handler in the middle of an append is no error of the call"
 )
 def test_alarm_in_an_append_closes_the_producer() -> None:
-    """Not only what ends programs: a handler may raise any exception, which callers of ours take for one of theirs."""
+    """Not only exceptions that end programs: a handler may raise any exception, which callers may catch as one of
+    theirs."""
 
     def alarm() -> None:
         raise TimeoutError("alarm")

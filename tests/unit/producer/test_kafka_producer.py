@@ -1,4 +1,4 @@
-"""The producer's public face, against brokers in this process."""
+"""The producer's public interface, against brokers in this process."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_records_without_key_fill_batches_before_they_move_on(cluster: EmbeddedC
             (partition, len(list(turn))) for partition, turn in itertools.groupby(f.result().partition for f in futures)
         ]
     # Nine records fill a batch. A turn may be longer: an open batch is sent with a full one to the same node, and two
-    # turns after each other may go to the same partition.
+    # consecutive turns may use the same partition.
     assert all(length >= 9 for _, length in turns[:-1])
     assert len(dict(turns)) > 1
 
@@ -246,7 +246,7 @@ def test_columns_and_interceptors_do_not_go_together(cluster: EmbeddedCluster) -
 
 
 class ByRoute:
-    """Has no method but the one that a partitioner needs."""
+    """Has only the method that a partitioner requires."""
 
     def partition(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, cluster: Any) -> int:
         return len(value_bytes)
@@ -372,7 +372,7 @@ def test_a_producer_goes_on_after_a_rest(cluster: EmbeddedCluster) -> None:
             assert producer.send(ProducerRecord(TOPIC, b"%d" % number, partition=0)).result(60).offset == number
             producer.rest()
             assert producer.can_go_on(60_000)
-        # To the bootstrap address and to the node, by the first.
+        # To the bootstrap address and to the node, by the first call.
         assert producer.metrics()["connection-creation-total"] == 2
         assert producer.batch_totals() == (3, producer.metrics()["batch-byte-total"])
     assert not producer.can_go_on(60_000)
@@ -423,7 +423,7 @@ def test_what_would_wait_in_a_callback_is_refused(cluster: EmbeddedCluster) -> N
             with pytest.raises(KafkaError) as error:
                 call()
             refusals[name] = str(error.value)
-        # What need not wait is answered.
+        # Calls that need not wait return.
         assert not producer.send(ProducerRecord(TOPIC, b"v")).done()
         assert producer.partitions_for(TOPIC)
         with pytest.raises(KafkaTimeoutError):
@@ -489,7 +489,7 @@ def test_producer_cannot_be_pickled_or_used_after_a_fork(cluster: EmbeddedCluste
         assert producer.send(ProducerRecord(TOPIC, b"v")).result().offset >= 0
 
 
-# --- figures ---------------------------------------------------------------------------------------------------------
+# --- metrics ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("Metrics", "A producer has metrics of its own, by node and by topic")
@@ -585,5 +585,5 @@ def test_messages_name_options_as_the_user_wrote_them(cluster: EmbeddedCluster) 
     ):
         producer.send(ProducerRecord(TOPIC, b"x" * 600)).result()
     with named(max_block_ms=50) as producer, pytest.raises(ApiError, match=r"\(kafka\.max\.block\.ms\)"):
-        # However long the machine takes: nothing can be known of this topic.
+        # Independent of the speed of the machine: this topic does not exist.
         producer.send(ProducerRecord("nowhere", b"v")).result()

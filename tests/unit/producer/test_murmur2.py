@@ -35,12 +35,12 @@ def test_kafkas_vectors_as_a_column() -> None:
 
 
 def hashes_of(keys: Sequence[bytes | None]) -> list[int]:
-    """As unsigned numbers."""
+    """The hashes as unsigned numbers."""
     hashes: list[int] = murmur2_array(BinaryColumn.from_arrow(pa.array(keys, pa.binary()))).view(np.uint32).tolist()
     return hashes
 
 
-# Lengths round the word, the step in which long keys are mixed, and the widths that lengths are sorted in.
+# Lengths around the word, the step in which long keys are mixed, and the widths by which lengths are sorted.
 @with_each("length", [0, 1, 2, 3, 4, 5, 7, 8, 60, 63, 64, 65, 66, 67, 68, 127, 128, 130])
 def test_keys_of_one_length(length: int) -> None:
     keys = [bytes((row * 7 + at) % 256 for at in range(length)) for row in range(9)]

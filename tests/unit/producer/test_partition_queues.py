@@ -1,4 +1,4 @@
-"""The order of the batches of a partition, and where queues are found."""
+"""The order of the batches of a partition, and the lookup of queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def numbered(sequence: int | None) -> ProducerBatch:
 
 
 def place_of(returned: ProducerBatch, others: list[ProducerBatch]) -> int:
-    """Where *returned* is, put back into a queue of *others*, which stay in their order."""
+    """The position of *returned* after it is put back into a queue of *others*, which keep their order."""
     queue = PartitionQueue(tp(0))
     queue.batches.extend(others)
     queue.put_back(returned)
@@ -47,7 +47,7 @@ def place_of(returned: ProducerBatch, others: list[ProducerBatch]) -> int:
     ],
 )
 def test_batches_without_sequences_stand_by_age_sent_ones_first(others: list[tuple[int, int]], place: int) -> None:
-    """Each of *others* as (created, attempts)."""
+    """*others* lists (created, attempts) of each batch."""
     assert place_of(aged(10, 1), [aged(*other) for other in others]) == place
 
 

@@ -1,4 +1,4 @@
-"""Which partition a record goes to."""
+"""The partition of a record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BATCH = 1000
 
 
 class InTurn(random.Random):
-    """Chooses the next one each time, so that turns can be told apart."""
+    """Chooses the next partition each time, so that turns can be distinguished."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -64,7 +64,7 @@ def choose(partitioner: BuiltInPartitioner, topic: str, key: bytes | None, clust
 
 
 def runs(partitions: NDArray[np.int32]) -> list[tuple[int, int]]:
-    """(partition, rows) of each stretch of rows that go to the same partition."""
+    """(partition, rows) of each run of rows with the same partition."""
     found: list[tuple[int, int]] = []
     for partition in partitions.tolist():
         if found and found[-1][0] == partition:
@@ -166,7 +166,7 @@ def batch_bytes(rows: int, value: bytes) -> int:
 def test_rows_without_a_key_fill_a_batch_and_move_on(size: int) -> None:
     value = b"x" * size
     found = runs(partition_rows(make_partitioner(), [Row(value)] * 2000, make_cluster([0] * 10)))
-    # A turn that overflows its batch leaves a tiny one behind; one that ends early leaves the batch half empty.
+    # A turn that overflows its batch leaves a tiny batch; one that ends early leaves the batch half empty.
     for _, rows in found[:-1]:
         assert batch_bytes(rows, value) <= BATCH
         assert batch_bytes(rows + 1, value) > BATCH * 0.5
@@ -239,7 +239,7 @@ def test_partitions_of_the_topic_are_accepted() -> None:
 
 
 class OfKey(RoundRobinPartitioner):
-    """The first byte of the key says which partition it is."""
+    """The first byte of the key is the partition."""
 
     def partition(
         self, topic: str, key: bytes | None, key_bytes: object, value: object, value_bytes: object, cluster: Cluster

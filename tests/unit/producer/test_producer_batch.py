@@ -1,4 +1,4 @@
-"""A batch from its first record to its one and only end."""
+"""A batch from its first record to its single completion."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_record_filling_last_byte_fits_and_one_more_does_not() -> None:
     assert make_batch(room=size - 1).try_append(5000, None, b"x" * 50, (), None) is None
 
 
-#: Round the sizes at which a length takes one byte more.
+#: Around the sizes at which a length takes one byte more.
 EDGES = [0, 1, 2, *range(50, 68), *range(8178, 8196), 2**20 - 1, 2**20]
 
 
@@ -207,7 +207,7 @@ def test_records_and_rows_take_turns_in_a_batch() -> None:
 
 
 def growing(limit: int, sizes: list[int | None]) -> ProducerBatch:
-    """A batch of at most *limit* bytes that begins with 100 and then gets the memory that *sizes* say."""
+    """A batch of at most *limit* bytes that begins with 100 and then gets memory of *sizes*."""
 
     return ProducerBatch(TP, bytearray(100), GivenMemory(sizes, limit), UNCOMPRESSED, FakeClock(), 0)
 
@@ -287,7 +287,7 @@ def test_half_staged_interrupted_record_is_not_in_the_batch(struck: str) -> None
 
     batch = make_batch()
     append(batch, b"before")
-    # Private: an interrupt comes between two lines of the append.
+    # Private: an interrupt occurs between two lines of the append.
     staging = batch._staging
     assert staging is not None
     name = "values" if struck == "headers" else struck
@@ -310,7 +310,7 @@ def test_interrupted_record_of_a_later_run_is_not_in_the_batch() -> None:
     assert batch.append_encoded(encoded, 3, 5000, 5000, None, records_before=1)
     append(batch, b"two", callback=lambda delivery: told.append(delivery.count))
     append(batch, b"struck", callback=lambda delivery: told.append(delivery.count))
-    # The interrupt came before it was counted.
+    # The interrupt occurred before the record was counted.
     batch.record_count = 5
     batch.close()
     view, records = read_wire(batch.wire)
@@ -356,7 +356,7 @@ def test_new_sequence_after_close_makes_new_header_and_crc() -> None:
     view, records = read_wire(batch.wire)
     assert (view.header.producer_id, view.header.producer_epoch, view.header.base_sequence) == (9, 2, 0)
     assert len(records) == 2
-    # An attempt with the old header may be half written.
+    # An attempt with the old header may be partly written.
     assert on_the_wire(first) == before
     view, _ = read_wire(first)
     assert (view.header.producer_epoch, view.header.base_sequence) == (1, 70)

@@ -1,4 +1,4 @@
-"""What is wrong with a record before it is staged: the text names the field, what was seen and what is expected."""
+"""Errors of a record before it is staged: the text names the field, the actual and the expected value."""
 
 from __future__ import annotations
 

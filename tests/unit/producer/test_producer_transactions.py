@@ -1,4 +1,4 @@
-"""The transactional methods of KafkaProducer: what they refuse, and how long they wait."""
+"""The transactional methods of KafkaProducer: refused calls, and timeouts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALLS: dict[str, Callable[[KafkaProducer], Any]] = {
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody will."""
+    """An address on which no server ever listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""A partitioner is asked for the rows without a partition, and for no others, as Kafka's Java client asks it."""
+"""A partitioner is called only for rows without a partition, as Kafka's Java client calls it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.readback import read_topic
 
 
 class OfKey:
-    """The first byte of the key, which every record needs that is asked for."""
+    """The first byte of the key is the partition, so every row for which it is called must have a key."""
 
     def partition(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, cluster: Any) -> int:
         return int(key[0])

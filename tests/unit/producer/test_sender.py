@@ -1,4 +1,4 @@
-"""The sender's loop against brokers that the test plays: retries, leaders that move, throttling, time-outs, work."""
+"""The sender's loop against brokers that the test simulates: retries, moving leaders, throttling, timeouts, work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.fakes.producing import TOPIC, queue_of, queued, tp
 from tests.fakes.sender_world import SenderWorld
 from tests.support.cases import with_each
 
-#: What a broker may say of a partition that another attempt can cure, and what it cannot.
+#: Error codes of a partition that another attempt may resolve, and those that it cannot.
 RETRIABLE = """CORRUPT_MESSAGE UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE NOT_LEADER_OR_FOLLOWER REQUEST_TIMED_OUT
     NETWORK_EXCEPTION NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND KAFKA_STORAGE_ERROR"""
 FATAL = """MESSAGE_TOO_LARGE INVALID_TOPIC_EXCEPTION TOPIC_AUTHORIZATION_FAILED INVALID_PRODUCER_EPOCH INVALID_RECORD
@@ -29,7 +29,7 @@ FATAL = """MESSAGE_TOO_LARGE INVALID_TOPIC_EXCEPTION TOPIC_AUTHORIZATION_FAILED 
 
 
 def world_of(leaders: Sequence[int] = (1,), nodes: int = 1, **properties: Any) -> SenderWorld:
-    """Connected to *nodes* brokers."""
+    """A world that is connected to *nodes* brokers."""
     world = SenderWorld(FakeBrokers(leaders, nodes), **properties)
     world.connect()
     return world
@@ -69,7 +69,7 @@ def test_leader_named_by_answer_is_used_without_backoff() -> None:
     world = world_of([1, 1], nodes=2)
     brokers = world.brokers
     brokers.tells_leaders = True
-    # Both connections are there, as in a cluster that is in use.
+    # Both connections are open, as in a cluster that is in use.
     brokers.leaders[1] = (2, 1)
     world.sent(b"warm", partition=1)
     asked = brokers.metadata_requests
@@ -191,7 +191,7 @@ def test_pass_looks_only_at_first_batch_of_a_partition(monkeypatch: pytest.Monke
     world.send(*[b"x" * 100] * 50)
     assert len(queued(world.accumulator)) == 50
     looks: list[ProducerBatch] = []
-    # Private: how many batches are looked at shows outside as time only.
+    # Private: from outside, the number of batches that are checked shows only as time.
     monkeypatch.setattr(world.drain, "_backoff_left_ms", lambda batch, *rest: looks.append(batch) or 0)
     world.drain.ready(world.metadata.fetch(), world.now)
     assert len(looks) == 1
@@ -209,7 +209,7 @@ def test_zero_backoff_does_not_spin_while_connecting(properties: dict[str, Any],
 
 
 class _Broken:
-    """Stands for the sender's step: raises what it is given, then closes the sender."""
+    """Replaces the sender's step: raises the given errors, then closes the sender."""
 
     def __init__(self, world: SenderWorld, *errors: Exception | None) -> None:
         self._world, self._errors = world, deque(errors)

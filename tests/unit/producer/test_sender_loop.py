@@ -1,4 +1,4 @@
-"""The sender's loop over a network that the test plays."""
+"""The sender's loop over a network that the test simulates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.fakes.producing import Straggler, append_columns, tp
 from tests.fakes.sender_world import PlayedWorld
 from tests.support.cases import with_each
 
-#: Too long for any test to wait out by chance.
+#: Longer than any test waits by chance.
 LONG_MS = 20_000
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 MAYBE_STORED = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -45,7 +45,7 @@ def settled(leaders: tuple[int, ...] = (1,), **properties: Any) -> PlayedWorld:
 
 
 def plain(leaders: tuple[int, ...] = (1,), **properties: Any) -> PlayedWorld:
-    """Without idempotence."""
+    """A world without idempotence."""
     return settled(leaders, enable_idempotence=False, **properties)
 
 
@@ -275,7 +275,7 @@ def test_after_the_delivery_time_out_there_is_no_retry() -> None:
     future = world.under_way()
     world.clock.advance(2400)
     world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
-    # The answer comes in the poll in which the time passes.
+    # The response arrives in the poll in which the time passes.
     world.clock.advance(600)
     world.client.poll(0, world.now)
     with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
@@ -335,7 +335,7 @@ def test_each_partition_of_an_answer_has_its_own_outcome() -> None:
 
 
 def refuse_records(world: PlayedWorld, code: ErrorCode, *named: tuple[int, str | None]) -> None:
-    """Answer the oldest request with *code*, for the records of these numbers in their batch (KIP-467)."""
+    """Answer the oldest request with *code*, for the records at these indexes of their batch (KIP-467)."""
     answer = produce_answer(world.brokers.requests()[0], -1, {0: code}, "One or more records have been rejected")
     answer.responses[0].partition_responses[0].record_errors = [
         BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message) for index, message in named
@@ -657,7 +657,7 @@ def test_refused_batch_moves_those_behind_it_to_a_new_epoch() -> None:
 
 
 def flight(world: PlayedWorld, *values: bytes, every_ms: int = 0) -> list[Any]:
-    """Send *values* in a request each; their futures."""
+    """Send each of *values* in its own request, and return their futures."""
     futures = []
     for value in values:
         futures.append(world.append(value=value))
@@ -670,7 +670,7 @@ Attempt = tuple[list[bytes | None], int, int]
 
 
 def next_attempt(world: PlayedWorld) -> Attempt:
-    """(values, epoch, base sequence) of what is sent next."""
+    """(values, epoch, base sequence) of the next request."""
     world.run_until(world.brokers.requests)
     header = world.brokers.sent_batches()[0].header
     return world.brokers.sent_values()[0], header.producer_epoch, header.base_sequence

@@ -1,4 +1,4 @@
-"""Serializers turn objects into the bytes that Kafka's own would make, and errors name field and serializer."""
+"""Serializers produce the same bytes as Kafka's own, and errors name field and serializer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_unserializable_value_is_named(name: Any, data: Any, text: str) -> None:
 
 
 class Odd:
-    """The least that a serializer can be."""
+    """A minimal serializer."""
 
     def serialize(self, topic: str, headers: Any, data: Any) -> Any:
         return data

@@ -1,4 +1,4 @@
-"""The requests of transactions: what each error means, in which versions they go out, and what they say."""
+"""The requests of transactions: the effect of each error, their versions, and their fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIND, INIT, PARTITIONS, OFFSETS, COMMIT, END = (
 )
 ALL = (FIND, INIT, PARTITIONS, OFFSETS, COMMIT, END)
 
-#: Error → how (FIND, INIT, PARTITIONS, OFFSETS, COMMIT, END) take it, by the handlers of Kafka's TransactionManager.
+#: Error → its effect in (FIND, INIT, PARTITIONS, OFFSETS, COMMIT, END), by the handlers of Kafka's TransactionManager.
 TABLE = {
     E.COORDINATOR_LOAD_IN_PROGRESS: (R.RETRY,) * 6,
     E.CONCURRENT_TRANSACTIONS: (R.RETRY,) * 6,

@@ -1,4 +1,5 @@
-"""The transactional producer: which state follows which, what is asked of the brokers when, and what errors lead to."""
+"""The transactional producer: the order of states, the requests to the brokers and their times, the effects of errors.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def is_version_2(world: TransactionalWorld) -> bool:
 
 # --- states ----------------------------------------------------------------------------------------------------------
 
-#: What Kafka's State.isTransitionValid allows, less what only its own detours take.
+#: Transitions of Kafka's State.isTransitionValid, except those that only Kafka's internal steps take.
 ALLOWED = {
     S.UNINITIALIZED: {S.INITIALIZING},
     S.INITIALIZING: {S.READY, S.UNINITIALIZED},
@@ -287,7 +288,7 @@ def test_the_first_call_must_be_the_initialization() -> None:
 
 
 def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorld) -> None:
-    """A thread that was let in before the commit began still brings its record into this transaction."""
+    """A thread whose append was admitted before the commit began still adds its record to this transaction."""
     world.begin_with(b"a")
 
     def while_appending() -> TransactionalResult:
@@ -416,7 +417,7 @@ def test_abort_drops_requests_that_wait_to_be_retried(world: TransactionalWorld)
     result = world.manager.send_offsets(OFFSET, GROUP)
     while world.brokers.errors[COMMIT]:
         world.sender.run_once()
-    # The answer is read: the request waits for its next attempt.
+    # The response was read: the request waits for its next attempt.
     world.sender.run_once()
     asked = world.order.count(COMMIT)
     aborted = world.manager.begin_abort()
@@ -430,7 +431,7 @@ def test_abort_drops_requests_that_wait_to_be_retried(world: TransactionalWorld)
 
 
 def provoke(world: TransactionalWorld, api: ApiKey, code: ErrorCode, times: int = 1) -> Any:
-    """Let *api* be answered with *code*, and do what asks for it; the result to wait for."""
+    """Let *api* fail with *code*, and make the call that sends it; return the result to wait for."""
     world.brokers.errors[api].extend([code] * times)
     if api is INIT:
         return world.manager.initialize()
@@ -452,7 +453,8 @@ def test_retriable_errors_are_retried_with_a_pause(level: int, api: ApiKey, code
     before_ms = world.clock.now_ms
     world.finish(result)
     assert world.order.count(api) == 4
-    # Only a transaction's first partitions are asked for sooner: those before it may be on their last steps.
+    # Only AddPartitionsToTxn of a new transaction is retried sooner: the transaction before it may be about to
+    # complete.
     pause_ms = 20 if api is PARTITIONS and code is ErrorCode.CONCURRENT_TRANSACTIONS else 100
     assert 3 * pause_ms <= world.clock.now_ms - before_ms < 3 * pause_ms + 100
 
@@ -674,7 +676,7 @@ def test_a_coordinator_that_cannot_be_reached_is_looked_up_again(world: Transact
     made.finish(result)
 
 
-# --- answers that get lost -------------------------------------------------------------------------------------------
+# --- lost responses --------------------------------------------------------------------------------------------------
 
 
 @with_each(("level", "api"), REQUESTS)
@@ -803,7 +805,8 @@ def test_fatal_batch_errors_end_the_transaction_manager(world: TransactionalWorl
 
 
 def test_produce_epoch_error_leaves_fencing_to_coordinator(world: TransactionalWorld) -> None:
-    """The transaction may just have timed out: only the coordinator knows whether another producer took over."""
+    """The transaction may have just timed out: only the coordinator knows whether another producer has fenced this one.
+    """
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_PRODUCER_EPOCH)
     world.sent(b"a")
@@ -898,7 +901,7 @@ def test_beyond_the_last_epoch_comes_another_id(world: TransactionalWorld) -> No
     world.manager.sequences.assign_producer_id(PRODUCER_ID, LAST_EPOCH)
     world.begin_with(b"a")
     if not is_version_2(world):
-        # Only an error makes version 1 ask for an epoch.
+        # In version 1, only an error makes the producer request a new epoch.
         world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
         world.sent(b"bad")
         world.abort()
@@ -911,7 +914,7 @@ def test_beyond_the_last_epoch_comes_another_id(world: TransactionalWorld) -> No
 
 
 def report_level(world: TransactionalWorld, level: int) -> None:
-    """The cluster changes its transaction version, and a connection is made after that."""
+    """The cluster changes its transaction version, and the producer reconnects after that."""
     world.brokers.level = level
     world.brokers.features_epoch += 1
     world.network.lose("1")

@@ -1,4 +1,4 @@
-"""The codec's rules, on a message that has a field of every kind; tests/golden has the real ones."""
+"""The codec's rules, on a message with a field of every type; tests/golden has the real messages."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from tests.support.cases import with_each
 
 
 class Inner(Struct):
-    """Two fields, one of them late."""
+    """Two fields, one of them from a later version on."""
 
     number: int = field(INT8, "0+")
     late: int = field(INT16, "2+", default=5, ignorable=True)
 
 
 class Everything(Struct, versions="0-2", flexible="1+"):
-    """Every type there is."""
+    """Every type of the protocol."""
 
     port: int = field(UINT16, "0+")
     count: int = field(UINT32, "0+")
@@ -181,7 +181,7 @@ class TestValuesThatDoNotFit:
             encode(ProduceRequest(transactional_id="ö" * 16_384), version)
 
     def test_strings_of_a_peer(self) -> None:
-        """A compact length could say more, but nobody could be told of such a string in a classic one."""
+        """A compact length can be larger, but such a string could not be returned in a classic one."""
         data = bytearray(b"".join(map(bytes, encode(ProduceRequest(transactional_id="x" * 32_767), 9))))
         assert data[:3] == b"\x80\x80\x02", "32,768 stands for 32,767"
         data[:3] = b"\x81\x80\x02"

@@ -19,7 +19,7 @@ from tests.support.cases import with_each
 
 TOPICS = [TopicProduceData("t", partition_data=[PartitionProduceData(0, b"records")])]
 
-# Kafka protocol guide: key, version, correlation id, client id (always classic), from version 2 on tags.
+# Kafka protocol guide: key, version, correlation id, client id (always classic), tags from version 2 on.
 HEADERS = {
     (8, "me"): "0003 0008 00000007 0002 6d65",
     (8, None): "0003 0008 00000007 ffff",
@@ -115,7 +115,7 @@ def test_response_headers_cut_short(frame: str) -> None:
 
 
 class TestApiVersions:
-    """KIP-511: its response can be read by whoever knows no version yet."""
+    """KIP-511: a client that knows no version yet can read the response."""
 
     def test_the_response_header_never_has_tags(self) -> None:
         frame = b"".join(encode_response(ApiKey.API_VERSIONS, 4, 9, ApiVersionsResponse()))
@@ -140,7 +140,7 @@ class TestApiVersions:
 
 @pytest.mark.behaviour("ApiVersions", "A broker's refusal of the version is understood in every form")
 def test_version_refusal_not_in_version_0_is_understood() -> None:
-    """What librdkafka's mock broker (2.16) answers to ApiVersions version 4."""
+    """The response of librdkafka's mock broker (2.16) to ApiVersions version 4."""
     frame = bytes.fromhex("0000000700230100120000000200000000")
     correlation_id, body = decode_response(ApiKey.API_VERSIONS, 4, frame)
     assert isinstance(body, ApiVersionsResponse)

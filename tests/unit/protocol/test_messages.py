@@ -17,7 +17,7 @@ from tests.golden.kafka_schemas import schema_of
 from tests.support.cases import with_each
 
 Json = dict[str, Any]
-# kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
+# kafka-python reads its schemas with a function that Python 3.11 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 by_name = with_each("kind", message_kinds())
 
@@ -27,14 +27,15 @@ def snake_case(name: str) -> str:
 
 
 def stable_versions(name: str) -> VersionRange:
-    """Without the latest version where Kafka still calls it unstable, which only the request's schema says."""
+    """The versions without the latest one if Kafka still marks it as unstable, which only the request's schema states.
+    """
     versions = VersionRange.parse(schema_of(name)["validVersions"])
     unstable = schema_of(name.replace("Response", "Request")).get("latestVersionUnstable", False)
     return VersionRange(versions.min, versions.max - unstable)
 
 
 class Pair(NamedTuple):
-    """A field of ours beside Kafka's, and the versions in which the struct around them travels."""
+    """A field of ours with Kafka's, and the versions in which the struct around them is sent."""
 
     where: str
     ours: StructField
@@ -42,7 +43,7 @@ class Pair(NamedTuple):
     versions: VersionRange
 
     def of_versions(self, versions: VersionRange) -> VersionRange:
-        """*versions*, without those in which the field does not travel anyway."""
+        """*versions*, without those in which the field is not sent in any case."""
         both = common_versions(versions, self.versions)
         return both if both.min <= both.max else NO_VERSIONS
 
@@ -52,7 +53,8 @@ def common_versions(one: VersionRange, other: VersionRange) -> VersionRange:
 
 
 def pairs(declared: type[Struct], theirs: list[Json], versions: VersionRange) -> Iterator[Pair]:
-    """Our fields beside theirs, in the order of the wire, nested ones too; those of versions we lack are left out."""
+    """Our fields with Kafka's, in the order of the wire, including nested ones; fields of versions that we lack are
+    omitted."""
     wanted = [(field, common_versions(versions, VersionRange.parse(field["versions"]))) for field in theirs]
     wanted = [(field, both) for field, both in wanted if both.min <= both.max]
     fields = [
@@ -74,12 +76,12 @@ def all_pairs(kind: type[Struct]) -> list[Pair]:
     return list(pairs(kind, schema_of(kind.__name__)["fields"], versions))
 
 
-#: One for structs of Kafka's that have the same fields in the versions in which they travel.
+#: One struct for several structs of Kafka's that have the same fields in the versions in which they are sent.
 SHARED = (
     "PartitionOutcome", "TopicOutcome", "TopicPartitions", "OffsetFetchRequestTopic", "OffsetFetchResponseTopic",
     "OffsetFetchResponsePartition",
 )  # fmt: skip
-#: Kafka gives structs of a request and of its response, and of similar requests, the same names.
+#: Kafka gives the same name to structs of a request and of its response, and of similar requests.
 RENAMED = {
     "TopicQuorum": "TopicData",
     "PartitionQuorum": "PartitionData",
@@ -100,7 +102,7 @@ def type_name(field: StructField) -> str:
 
 
 def kafka_default(field: Json, make_struct: Any) -> Any:
-    """Kafka's rules: the stated default, else zero, empty, null (records only) or a struct of defaults."""
+    """Kafka's rules: the given default, else zero, empty, null (records only) or a struct of defaults."""
     kind, stated = field["type"], field.get("default")
     if stated == "null" or kind == "records":
         return None
@@ -119,7 +121,7 @@ def kafka_default(field: Json, make_struct: Any) -> Any:
     return int(str(stated or 0), 0) if kind.startswith(("int", "uint")) else make_struct()
 
 
-#: Of which a version is wanted that brokers only offer with unstable.api.versions.enable: two-phase commit (KIP-939).
+#: One version is required that brokers offer only with unstable.api.versions.enable: two-phase commit (KIP-939).
 WITH_UNSTABLE_VERSION = ("InitProducerIdRequest", "InitProducerIdResponse")
 
 
@@ -142,10 +144,10 @@ def test_fields_are_kafkas(kind: type[Struct]) -> None:
         nullable = VersionRange.parse(theirs.get("nullableVersions", "none"))
         assert pair.of_versions(ours.nullable) == pair.of_versions(nullable), where
         assert ours.tag == theirs.get("tag"), where
-        # A field with a tag travels as one in all its versions: what field(tag=...) says.
+        # A field with a tag is tagged in all its versions, as field(tag=...) requires.
         assert theirs.get("taggedVersions", theirs["versions"]) == theirs["versions"], where
         assert ours.make_default() == kafka_default(theirs, ours.type), where
-        # What is ignorable matters in versions without the field.
+        # The ignorable flag matters in versions without the field.
         if pair.of_versions(ours.versions) != pair.versions:
             assert ours.ignorable == theirs.get("ignorable", False), where
 

@@ -6,7 +6,7 @@ from kafka_sink.common.errors import ProtocolError
 from kafka_sink.protocol.primitives import ByteWriter, read_uvarint, skip_tags, write_uvarint
 from tests.support.cases import with_each
 
-# Kafka protocol guide: seven bits a byte, lowest first, the top bit says that more follow.
+# Kafka protocol guide: seven bits per byte, lowest first; the top bit is set if more bytes follow.
 VARINTS = {
     0: "00",
     1: "01",

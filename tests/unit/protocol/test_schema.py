@@ -47,7 +47,7 @@ def test_defaults_are_kafkas() -> None:
 
     made = Outer()
     assert made == Outer(False, "", None, b"", None, uuid.UUID(int=0), [], Inner(-1))
-    # Nothing that can be changed is shared between two messages.
+    # Two messages share no mutable value.
     assert made.numbers is not Outer().numbers
     assert made.inner is not Outer().inner
 

@@ -17,7 +17,7 @@ BODY = b"".join(RECORDS)
 
 
 def write(**fields: Any) -> bytearray:
-    """A batch of three pieces; *fields* go over the ones given here."""
+    """Write a batch of three pieces; *fields* override the values given here."""
     known = {"last_offset_delta": 2, "base_timestamp": 1000, "max_timestamp": 1005, "record_count": 3}
     header = bytearray(layout.HEADER_BYTES)
     batch.write_header(header, RECORDS, **{**known, **fields})

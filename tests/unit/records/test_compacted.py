@@ -1,4 +1,4 @@
-"""What a compaction leaves of a batch, beside the batch that an encoder makes of the same records."""
+"""A batch after a compaction, compared with the batch that an encoder makes of the same records."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_records_with_their_keys() -> None:
     for (data, start, end), record in keyed_records(batch_of(ROWS)):
         whole = bytearray()
         write_record(whole, record.offset_delta, record.timestamp_delta, None, None)
-        # Attributes and deltas, without the length before them, and the three bytes behind them.
+        # Attributes and deltas, without the length before them, and the three bytes after them.
         assert data[start : record.content_at] == whole[1:-3]
         assert 0 < end <= len(data)
 
 
-# Also with nothing behind the value, where the number of headers should be.
+# Also with nothing after the value, where the number of headers should be.
 @with_each("key", [None, b"", b"key"])
 @with_each("value", [None, b"", b"value"])
 @with_each("cut", [0, 1])
@@ -103,7 +103,7 @@ def test_offsets_beyond_the_batch(offset_delta: int, is_within: bool) -> None:
 KINDS = [CompressionType.NONE, CompressionType.ZSTD]
 
 
-# The bits: the broker's time, a transaction, both.
+# The attribute bits: log append time, transactional, both.
 @with_each("kind", KINDS)
 @with_each("bits", [0x00, 0x08, 0x10, 0x18])
 def test_what_is_kept_is_copied(kind: CompressionType, bits: int) -> None:
@@ -123,7 +123,7 @@ def test_the_first_tombstone_that_is_kept_dates_a_batch(kind: CompressionType, b
     for kept, newest in (((0, 2, 3, 70, 71, 90), 1200), ((2, 3), 990), ((0, 70), 1200), ((0, 2, 90), 1100)):
         expected = batch_of(only(*kept), **dated, max_timestamp=1200 if bits & 0x08 else newest)
         assert cut(batch, *kept) == expected.data
-    # And with no tombstone.
+    # And without a tombstone.
     expected = batch_of(only(0, 3), **dated, max_timestamp=1200 if bits & 0x08 else 1005)
     assert cut(batch, 0, 3, dated=True) == expected.data
     assert cut(batch, dated=True) is None
@@ -143,7 +143,7 @@ def test_a_batch_with_nothing_to_remove_stays_as_it_is() -> None:
 
 
 def test_bytes_that_no_encoder_writes_are_copied_too() -> None:
-    """A record with an attribute, and with deltas in more bytes than they need."""
+    """A record with attributes, and with deltas in more bytes than necessary."""
     strange = b"\x10\x05\x82\0\x82\0\1\0\0"
     body = bytearray(strange)
     write_record(body, 2, 0, b"k", b"v")

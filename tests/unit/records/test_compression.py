@@ -34,7 +34,7 @@ MIB = 1 << 20
 
 
 def piece_by_piece(kind: CompressionType, data: bytes, max_bytes: int) -> tuple[list[bytes], str]:
-    """The pieces up to the first error, and its text."""
+    """The pieces before the first error, and the text of the error."""
     pieces: list[bytes] = []
     try:
         pieces.extend(decompressed(kind, data, max_bytes))
@@ -104,7 +104,7 @@ def test_noise_is_damage(kind: CompressionType) -> None:
 
 def test_zstd_that_lies_about_its_size() -> None:
     small = zstandard.ZstdCompressor().compress(b"abc" * 10)
-    # A single-segment frame has its content size right after the descriptor byte.
+    # A single-segment frame has its content size directly after the descriptor byte.
     assert small[4] & 0x20
     with pytest.raises(CorruptRecordError):
         decompress(CompressionType.ZSTD, small[:5] + b"\xff" + small[6:], 1 << 20)
@@ -142,7 +142,8 @@ def test_gzip_members_in_a_row() -> None:
     "behind", [b"\0", bytes(9000), gzip.compress(b"two"), b""], ids=["byte", "zeros", "member", "none"]
 )
 def test_gzip_behind_a_member_of_some_megabytes_ends(behind: bytes) -> None:
-    """A given chunk of it inflates to more than a piece, so that zlib keeps a part of the input behind the end."""
+    """One chunk of input inflates to more than a piece, so that zlib keeps a part of the input after the member's end.
+    """
     plain = b"v" * 3_000_000
     expected = plain + (b"two" if len(behind) > 1 and behind[0] else b"")
     assert decompress(CompressionType.GZIP, gzip.compress(plain) + behind, len(expected)) == expected
@@ -163,7 +164,7 @@ def test_what_java_passes_over_is_passed_over() -> None:
         for damaged in (head, first + head + b"\x01\0\0\0", head + b"\xff" * 4 + first, first + b"\0"):
             with pytest.raises(CorruptRecordError):
                 decompress(CompressionType.ZSTD, damaged, 7)
-    # Kafka's reader of LZ4 passes over none.
+    # Kafka's LZ4 reader skips no such frame.
     with pytest.raises(CorruptRecordError):
         decompress(CompressionType.LZ4, head + bytes(4) + bytes(compress(CompressionType.LZ4, b"one")), 7)
 
@@ -251,7 +252,7 @@ def test_pieces_have_at_most_a_mebibyte(kind: CompressionType, size: int) -> Non
     pieces, error = piece_by_piece(kind, bytes(compress(kind, plain)), size)
     assert not error and b"".join(pieces) == plain
     assert {type(piece) for piece in pieces} <= {bytes}
-    # Those of gzip and lz4 end with what is given to the library at once.
+    # The pieces of gzip and lz4 end where a chunk of input ends.
     largest = max(map(len, pieces), default=0)
     assert largest == MIB if size > 2 * MIB else largest <= min(size, MIB)
 
@@ -277,7 +278,7 @@ def test_default_levels_and_the_frame_of_lz4() -> None:
     expected = {level: zstandard.ZstdCompressor(level=level).compress(data) for level in (2, 3, 4)}
     assert len(set(expected.values())) == 3
     assert compress(CompressionType.ZSTD, data) == expected[3]
-    # Version 1, independent blocks, no checksum, no size; blocks of 64 KiB; the checksum of both.
+    # Version 1, independent blocks, no block checksum, no content size; blocks of 64 KiB; the checksum of both bytes.
     assert bytes(compress(CompressionType.LZ4, data))[:7] == b"\x04\x22\x4d\x18\x60\x40\x82"
 
 
@@ -293,7 +294,7 @@ def test_a_zlib_stream_is_no_gzip_member() -> None:
 
 
 def test_gzip_that_is_cut_off_gives_all_before() -> None:
-    """Where a match goes beyond a piece, a part of it is still to come when all input is taken."""
+    """If a match exceeds a piece, a part of it is still to be returned when all input is consumed."""
     packed = gzip.compress(bytes(2 * MIB))
     stream, sizes = zlib.decompressobj(wbits=31), [0]
     for byte in packed:
@@ -305,7 +306,7 @@ def test_gzip_that_is_cut_off_gives_all_before() -> None:
 
 
 def test_lz4_blocks_larger_than_what_is_given_at_once() -> None:
-    # Nothing comes out before a block is whole, if it is compressed: noise alone is not.
+    # A compressed block gives no output before it is complete: noise alone is not compressed.
     plain = random.Random(4).randbytes(300_000) + bytes(300_000)
     packed = lz4.frame.compress(plain, block_size=lz4.frame.BLOCKSIZE_MAX4MB)
     assert decompress(CompressionType.LZ4, packed, len(plain)) == plain
@@ -332,12 +333,12 @@ def test_an_error_of_a_library_is_a_corrupt_record(raised: type[Exception], monk
 
 
 RAW, RUN, COMPRESSED = 0, 1, 2
-#: A compressed block of zstd that holds 30 bytes: that of a frame with a head of 6 bytes.
+#: A compressed zstd block of 30 bytes, taken from a frame with a header of 6 bytes.
 ZSTD_BLOCK = zstandard.compress(b"abc" * 10)[9:]
 
 
 def zstd_frame(*blocks: tuple[int, int, bytes], claimed: int | None = None, window: int = 0x38) -> bytes:
-    """*blocks* are kinds, sizes and contents (RFC 8878, 3.1.1). The window is one of 128 KiB."""
+    """A frame of *blocks*: type, size and content of each (RFC 8878, 3.1.1). The window is 128 KiB by default."""
     head = bytes([0 if claimed is None else 0x80, window])
     head += b"" if claimed is None else claimed.to_bytes(4, "little")
     body = b"".join(
@@ -384,7 +385,7 @@ def test_zstd_without_its_magic_number() -> None:
 
 
 def test_zstd_window_of_up_to_128_mebibytes() -> None:
-    # An exponent of 17 above 10, and eighths.
+    # An exponent of 17 above 10, and a mantissa in eighths.
     assert decompress(CompressionType.ZSTD, zstd_frame((RAW, 3, b"one"), window=17 << 3), 9) == b"one"
     for window in (17 << 3 | 1, 18 << 3, 19 << 3):
         with pytest.raises(CorruptRecordError, match="too much memory"):
@@ -397,7 +398,7 @@ def test_zstd_window_of_up_to_128_mebibytes() -> None:
 
 @pytest.mark.behaviour("Compression", "Large zstd data that are cut off are noticed")
 def test_large_zstd_that_is_cut_off() -> None:
-    """The library's reader takes what there is, and expects more."""
+    """The library's reader returns the available bytes, and expects more."""
     plain = random.Random(5).randbytes(2 * MIB)
     for packed in (zstandard.compress(plain), zstandard.ZstdCompressor(write_checksum=True).compress(plain)):
         assert decompress(CompressionType.ZSTD, packed, len(plain)) == plain
@@ -418,7 +419,7 @@ def test_large_zstd_that_is_cut_off() -> None:
         (b"\0\0\0\0", "snappy block has no valid size"),
         (b"\0\0\0\4\x80\x80\x80\x80", "snappy block has no valid size"),
         (b"\0\0\0\6\x80\x80\x80\x80\x80\0", "snappy block has no valid size"),
-        # 22 times, and a byte more.
+        # The limit of 22 times the size, and one byte more.
         (b"\0\0\0\2\x2c\0", "snappy data cannot be decompressed: Corrupt"),
         (b"\0\0\0\2\x2d\0", "snappy block of 2 bytes claims to hold 45"),
         (b"\0\0\0\3\xe4\0\0", "compressed records hold more than the limit of 99 bytes"),
@@ -427,5 +428,5 @@ def test_large_zstd_that_is_cut_off() -> None:
 def test_a_snappy_block_that_is_refused_says_why(block: bytes, message: str) -> None:
     good = b"\0\0\0\3\1\0v"
     pieces, error = piece_by_piece(CompressionType.SNAPPY, XERIAL_HEADER + good + block, 99)
-    # Some whole blocks are before that one.
+    # Whole blocks precede the damaged one.
     assert b"".join(pieces) in (b"v", b"vv") and error.startswith(message)

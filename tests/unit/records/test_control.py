@@ -1,4 +1,4 @@
-"""The markers at the end of transactions, to the byte, and control records that are something else."""
+"""The markers at the end of transactions, byte by byte, and other control records."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_control_batch_with_no_record() -> None:
 
 @with_each("kind", [CompressionType.NONE, CompressionType.ZSTD])
 def test_a_marker_takes_a_kibibyte_at_most(kind: CompressionType) -> None:
-    """Thirteen bytes are round the value: three lengths (2 + 1 + 2), attributes, deltas (2), the key and no headers."""
+    """Thirteen bytes surround the value: three lengths (2 + 1 + 2), attributes, deltas (2), the key and no headers."""
     value = VALUE.ljust(1024 - 13, b"\0")
     assert len(control_batch(COMMIT, value)) == 61 + 1024
     assert read_marker(control_batch(COMMIT, value, compression=kind)) == EndTransactionMarker(9, 3, True, 7)

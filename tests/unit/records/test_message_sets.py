@@ -1,4 +1,4 @@
-"""Message sets that are damaged, or that no version of Kafka has written; golden bytes show how whole ones are read."""
+"""Message sets that are damaged, or that no version of Kafka has written; golden bytes cover valid ones."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def test_the_brokers_time_goes_over_those_inside(codec: int, timestamps: list[in
 
 
 def lz4_frame(data: bytes, *, has_size: bool, has_dictionary: bool, is_right: bool) -> bytes:
-    """*data* with a checksum in the head that is right, or wrong by one."""
+    """*data* with a checksum in the header that is right, or wrong by one."""
     frame = bytearray(lz4.frame.compress(data, store_size=has_size))
     at = 14 if has_size else 6
     if has_dictionary:
         frame[4] |= 1
         frame[at:at] = b"dict"
         at += 4
-    # A library that checks it says which one it is.
+    # A library that verifies the checksum is used to find the right one.
     right = next(each for each in range(256) if is_head(bytes(frame[:at]) + bytes([each]) + bytes(frame[at + 1 :])))
     frame[at] = right if is_right else (right + 1) % 256
     return bytes(frame)

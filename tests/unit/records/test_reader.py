@@ -25,7 +25,7 @@ def body_of(rows: list[Row]) -> bytes:
 
 
 def wrap(body: bytes, count: int, kind: CompressionType = CompressionType.NONE, **fields: Any) -> bytes:
-    """A batch round records, its CRC right whatever they are."""
+    """A batch around records, with a valid CRC whatever they are."""
     packed = compress(kind, body)
     header = bytearray(layout.HEADER_BYTES)
     known = {"last_offset_delta": count - 1, "base_timestamp": 1000, "max_timestamp": 1010, "record_count": count}
@@ -108,7 +108,7 @@ def test_a_record_does_not_read_on_into_the_next() -> None:
 
 
 def test_a_null_value_behind_the_end_of_its_record() -> None:
-    """The byte there, which is a length that cannot be, would say null, and the next one would say no headers."""
+    """The next byte, which is an invalid length, would be read as null, and the one after it as no headers."""
     (view,) = read_batches(wrap(record(b"\0\0\0\4ab") + b"\1\0" + bytes(10), 2))
     with pytest.raises(CorruptRecordError, match="the record of offset 0: record announces 0 headers in -2 bytes"):
         list(view.records())
@@ -138,7 +138,7 @@ def test_a_record_has_131072_headers_at_most() -> None:
 
 
 def test_a_batch_has_256_mib_at_most_by_default() -> None:
-    """The zeros are nowhere until they are read, and a MiB of them is."""
+    """The zeros use no memory until they are read, and then a MiB of them does."""
     zeros = memoryview(bytes(61 + (1 << 28) + 1))
     header = batch.parse_header(wrap(b"", 1))
     with pytest.raises(CorruptRecordError, match="268435457 bytes of records are more than the limit of 268435456"):
@@ -150,7 +150,7 @@ def test_a_batch_has_256_mib_at_most_by_default() -> None:
 @with_each("kind", CompressionType)
 @with_each("deltas", [[0, 1, 2, 3, 4], [0, 2, 3, 7, 8], [3, 8]])
 def test_records_from_any_offset_on(kind: CompressionType, deltas: list[int]) -> None:
-    """Also of a batch with records left out, where a record's number does not say its offset."""
+    """Also in a batch with missing records, where a record's number does not give its offset."""
     body = bytearray()
     for delta in deltas:
         write_record(body, delta, 0, b"%d" % delta, None)

@@ -1,4 +1,4 @@
-"""Encoded records taken apart and written for another place."""
+"""Encoded records are split and written again for another position."""
 
 from __future__ import annotations
 

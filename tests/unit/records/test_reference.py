@@ -51,6 +51,6 @@ def test_sizes(offset_delta: int, timestamp_delta: int, key: bytes | None, value
 
 
 def test_upper_bound_of_a_size() -> None:
-    """The header of a batch, 61 bytes, and what Kafka counts for length, attributes and deltas, 5 + 1 + 10 + 5."""
+    """The header of a batch, 61 bytes, and Kafka's bound for length, attributes and deltas, 5 + 1 + 10 + 5."""
     assert record_size_upper_bound(None, None) == 61 + 21 + 1 + 1 + 1
     assert record_size_upper_bound(b"k", b"v" * 64, [("h", None)]) == 61 + 21 + 2 + 66 + (1 + 2 + 1)

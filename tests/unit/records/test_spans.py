@@ -1,4 +1,4 @@
-"""Records found by their lengths, however their bytes are cut into pieces."""
+"""Records are found by their lengths, however their bytes are split into pieces."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_what_follows_the_last_record(count: int) -> None:
     ],
 )
 def test_lengths_that_cannot_be(length: bytes, message: str) -> None:
-    """Alone, or many of them, also where they are passed over; and behind a record, which is there before the error."""
+    """One such length, or many, also where records are skipped; and after a record, which is returned before the error.
+    """
     for data, first in ((length, 0), (length * 20, 0), (length * 20, 15)):
         if data == length or "fit into" not in message:
             with pytest.raises(CorruptRecordError, match=message.format(0)):
@@ -142,7 +143,7 @@ def test_a_negative_number_of_records_is_refused() -> None:
 
 @pytest.mark.behaviour("Log reader", "A record costs what is shown of it, however many its batch announces")
 def test_records_that_are_passed_over_are_not_looked_at() -> None:
-    """Ten million records of seven bytes are passed over by their lengths alone, a MiB at a time."""
+    """Ten million records of seven bytes are skipped by their lengths alone, a MiB at a time."""
     one = encode_varint(6) + b"\0\0\0\1\1\0"
     pieces, taken = 70, [0]
 

@@ -1,4 +1,4 @@
-"""Staged records are what the plain encoder makes of them one by one."""
+"""Staged records equal the output of the plain encoder for each record."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_byte_is_that_of_the_plain_encoder(batch: list[Row], first: int, b
     assert encoded(staged, base) == plain(batch, first, base)
 
 
-# As an interrupt between two of the lists leaves them, of a few records and of more.
+# The state after an interrupt between two of the lists, of a few records and of more.
 @with_each("count", [0, 1, 23, 24, 29, 30])
 def test_what_is_cut_off_is_gone(count: int) -> None:
     batch: list[Row] = [(1000 + row, b"k%d" % row, b"v" * row, [("h", b"%d" % row)]) for row in range(30)]

@@ -1,4 +1,4 @@
-"""What a broker lets in: every way in which a batch can be wrong, and its code."""
+"""A broker's validation of batches: every way in which a batch can be invalid, and its error code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def edited(at: int, form: str, value: int, batch: bytes = GOOD, *, sum_up: bool 
 
 
 def counted(count: int, batch: bytes = GOOD) -> bytes:
-    """*batch* with another number of records in its header, the last offset to fit."""
+    """*batch* with another number of records in its header, and the last offset to match."""
     return edited(23, ">i", count - 1, edited(57, ">i", count, batch))
 
 
@@ -91,13 +91,13 @@ def test_a_wrong_count_of_compressed_records_is_noticed(codec: CompressionType, 
 
 
 def test_large_uncompressed_batch_detects_only_impossible_count() -> None:
-    # Walking it costs more than storing it; who reads it notices.
+    # Walking the batch costs more than storing it; a reader detects the error.
     data = bytes(make_batch([b"x" * 20] * 1000))
     assert validated(counted(999, data)).record_count == 999
     assert refusal(counted(1 + (len(data) - layout.HEADER_BYTES) // 7, data)) is ErrorCode.INVALID_RECORD
 
 
-#: The least record: no key, no value, no headers.
+#: The smallest record: no key, no value, no headers.
 LEAST = b"\x0c\0\0\0\1\1\0"
 
 
@@ -119,7 +119,8 @@ def test_no_more_uncompressed_records_than_have_room() -> None:
 
 @with_each("length", [b"\x01", b"\x0a", b"\x7e", b"\xfe\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 6])
 def test_lengths_that_no_record_has(length: bytes) -> None:
-    # One of -1, too short for its own fields, longer than what is left, the most negative one, none at all.
+    # Lengths of -1, too short for the record's fields, longer than the remaining bytes, the most negative one, and
+    # invalid.
     data = bytearray(make_batch([b"abcdef"]))
     data[layout.HEADER_BYTES : layout.HEADER_BYTES + len(length)] = length
     assert refusal(edited(8, ">i", len(data) - 12, bytes(data))) is ErrorCode.INVALID_RECORD
@@ -154,7 +155,7 @@ def test_a_batch_may_be_so_large_and_no_larger() -> None:
 
 
 def test_an_uncompressed_batch_is_not_unpacked() -> None:
-    # Few records, which are followed, and more.
+    # Few records, which are walked, and more.
     for count in (1, 129):
         assert validated(make_batch([bytes(100)] * count), max_decompressed_bytes=10).record_count == count
 
@@ -211,7 +212,7 @@ def test_only_zstd_needs_a_version_that_knows_it() -> None:
 @pytest.mark.behaviour("Log", "Timestamps outside the topic's limits are refused")
 def test_times_lie_within_their_limits_or_are_not_said() -> None:
     rules = {"timestamp_before_max_ms": 100, "timestamp_after_max_ms": 10}
-    # Three records, from this time on, one a millisecond.
+    # Three records, the first one at this time, one per millisecond.
     for start in (900, 950, 1008):
         assert validated(make_batch([b"x"] * 3, base_timestamp=start), wall_ms=1000, **rules).record_count == 3
     for start in (899, 1009, 10**12):
@@ -219,7 +220,7 @@ def test_times_lie_within_their_limits_or_are_not_said() -> None:
             ErrorCode.INVALID_TIMESTAMP
         )
     assert validated(make_batch([b"x"], base_timestamp=-1), wall_ms=10**12, **rules).record_count == 1
-    # Whatever they say, the log's own time goes over them.
+    # With log append time, the log replaces any timestamp.
     assert validated(make_batch([b"x"], base_timestamp=5), wall_ms=10**12, log_append_time=True, **rules)
 
 
@@ -230,13 +231,13 @@ def test_offsets_within_a_compressed_batch(codec: CompressionType) -> None:
         batch = batch_of([record_of(offset) for offset in offsets], codec)
         assert refusal(batch) is ErrorCode.INVALID_RECORD
     assert validated(batch_of([record_of(offset) for offset in range(3)], codec)).record_count == 3
-    # Kafka stores what an uncompressed batch has.
+    # Kafka does not check the offsets of an uncompressed batch.
     assert validated(batch_of([record_of(2**31 - 1)])).record_count == 1
 
 
 def test_deltas_of_every_width() -> None:
-    """Offsets of one to four bytes beside timestamps of one to ten; the one that is wrong is named, and both bounds of
-    the time count.
+    """Offsets of one to four bytes with timestamps of one to ten; the error names the wrong one, and both bounds of
+    the timestamp apply.
     """
     widths = [encode_varint(delta) for delta in (0, -1, 63, -64, 64, -8192, 8191, 8192, -(2**40), 2**45)]
     for first in (0, 60, 8190, 16_000):
@@ -269,7 +270,8 @@ def test_times_of_records_are_within_those_that_are_allowed(codec: CompressionTy
 
 
 def test_times_of_the_header_are_checked_for_themselves() -> None:
-    """Neither is the time of a record: the largest is wrong, or the records are so many that none is looked at."""
+    """No record has the invalid timestamp: the largest one is wrong, or the records are so many that none is checked.
+    """
     late = batch_of([record_of(0)], most_ms=9_000)
     assert refusal(late, wall_ms=1_000, timestamp_after_max_ms=7_999) is ErrorCode.INVALID_TIMESTAMP
     assert validated(late, wall_ms=1_000, timestamp_after_max_ms=8_000)
@@ -279,7 +281,7 @@ def test_times_of_the_header_are_checked_for_themselves() -> None:
 
 
 def test_an_offset_of_one_byte_that_is_negative_is_named() -> None:
-    # The largest number of one byte.
+    # The most negative offset in one byte.
     with pytest.raises(ApiError, match=r"record 0 of a compressed batch has the offset -64$"):
         validated(batch_of([record_of(-64)], CompressionType.LZ4))
 
@@ -297,7 +299,7 @@ def test_the_record_whose_offset_is_cut_off_is_named(codec: CompressionType) -> 
 @with_each("codec", CompressionType)
 @with_each("count", [1, 3, 129, 5_000])
 def test_a_compacted_topic_needs_keys(codec: CompressionType, count: int) -> None:
-    """Also of many uncompressed records, which are not followed elsewhere. An empty key is one."""
+    """Also with many uncompressed records, which are not walked elsewhere. An empty key is a key."""
     keys: list[bytes | None] = [b"" if number % 2 else b"key" for number in range(count)]
     for missing in ([], [0], [count - 1], [*range(0, count, 2)], [*range(count)]):
         keyed = [None if number in missing else key for number, key in enumerate(keys)]
@@ -313,7 +315,7 @@ def test_a_compacted_topic_needs_keys(codec: CompressionType, count: int) -> Non
 
 
 def test_ten_thousand_records_without_a_key_are_named() -> None:
-    """Those behind are not looked at: their keys may be damaged."""
+    """Records after them are not checked: their keys may be damaged."""
     plain = [record_of(number) for number in range(10_000)]
     blocks = [plain, [record_of(10_000), record_of(10_001, key=b"\x7e")]]
     stream = XERIAL_HEADER
@@ -324,7 +326,7 @@ def test_ten_thousand_records_without_a_key_are_named() -> None:
     with pytest.raises(InvalidRecordError, match="takes no record without a key") as caught:
         validated(edited(8, ">i", len(batch) - 12, bytes(batch)), needs_key=True)
     assert list(caught.value.numbers) == [*range(10_000)]
-    # One block, some of whose last run are beyond.
+    # One block, whose last run has some records beyond the limit.
     with pytest.raises(InvalidRecordError) as caught:
         validated(batch_of([record_of(number) for number in range(10_002)]), needs_key=True)
     assert list(caught.value.numbers) == [*range(10_000)]

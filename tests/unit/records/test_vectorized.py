@@ -26,7 +26,7 @@ def plain(keys: list[bytes | None] | None, values: list[bytes | None], first: in
     return found
 
 
-# Key lengths round what a word, a view and a varint hold.
+# Key lengths around the capacities of a word, a view and a varint.
 @with_each("key_length", [0, 1, 7, 8, 9, 11, 12, 13, 16, 63, 64, 8191, 8192])
 @with_each("value_length", [0, 8, 12, 13, 100])
 @with_each("first", [0, 60, 8188, (1 << 20) - 3])
@@ -39,7 +39,7 @@ def test_rows_of_one_length(key_length: int, value_length: int, first: int) -> N
     assert [bytes(found.data[start:end]) for start, end in pairwise(found.offsets.tolist())] == expected
 
 
-# The bytes of a row are in its view up to twelve, and beside it from thirteen on.
+# The bytes of a row are in its view up to twelve, and in a separate buffer from thirteen on.
 @with_each("shortest", [11, 12, 13])
 def test_rows_that_a_view_just_holds_beside_longer_ones(shortest: int) -> None:
     values: list[bytes | None] = [b"a" * shortest, b"b" * 40, b"c" * shortest, b"d" * (shortest + 1)]
@@ -72,7 +72,7 @@ def test_rows_of_one_length_have_sizes_too() -> None:
 
 
 def test_buffers_over_two_gibibytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With windows of 128 bytes instead: what is checked is that rows in any window and across them are found."""
+    """With windows of 128 bytes instead: rows in any window and across windows are found."""
     monkeypatch.setattr(gather, "WINDOW_BITS", 6)
     values: list[bytes | None] = [b"%02d" % row * 25 for row in range(30)]
     found = encode_records(ColumnChunk(column(values), column(values)), np.arange(30), 0)

@@ -1,4 +1,4 @@
-"""What stands between the id of a schema and a payload of Protobuf."""
+"""The message index between a schema id and a Protobuf payload."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Conditions for a compaction of a log, and its effect on single batches; see tests/property/test_compaction.py as
-well."""
+"""Conditions and effects of a log's compaction on single batches; see also tests/property/test_compaction.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every fault of a disk under a log: a crash at any step, an error at any step, power failures, flipped bits, lost
-tails.
+"""Every disk fault under a log: a crash or an error at any step, power failures, flipped bits, lost tails.
 
 Acknowledged records (after a power failure: flushed ones) are there afterwards, in order and once; damaged data is cut
 off or refused, never served.

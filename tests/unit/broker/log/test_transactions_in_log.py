@@ -457,8 +457,7 @@ def test_a_log_knows_its_producers_as_before(interval: int, seed: int) -> None:
 
 
 def closed_with_aborted(count: int = 30) -> tuple[MemoryFileSystem, list[int]]:
-    """A closed log: an aborted transaction at 0 to 1 and *count* plain batches; also the base offsets of its segments.
-    """
+    """A closed log with an aborted transaction at 0 to 1 and *count* plain batches, and its segments' base offsets."""
     disk = MemoryFileSystem()
     log = open_log(disk)
     write(log, 1, 0)
