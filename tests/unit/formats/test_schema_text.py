@@ -38,7 +38,7 @@ MIDDLE = of(record("Middle", "Deep", ["null", {"type": "array", "items": "Kind"}
     [
         (of(record("c.Root", "Bare"), Bare=BARE), record("c.Root", json.loads(record("Bare", "int", namespace="")))),
         (
-            # A nested type is used before its declaration within the other one, and each is declared once.
+            # Types that another type contains are used before that one, and each is declared once.
             of(
                 record("Root", "Kind", "b.Four", "Middle", {"type": "map", "values": "Deep"}, namespace="a"),
                 a_Middle=MIDDLE,

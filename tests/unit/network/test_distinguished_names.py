@@ -1,5 +1,4 @@
-"""The subject of a certificate as Java's X500Principal writes it; tests/compat/test_java_judges.py compares with Java.
-"""
+"""The subject of a certificate as Java's X500Principal writes it; tests/compat/test_java_judges.py asks Java itself."""
 
 from __future__ import annotations
 

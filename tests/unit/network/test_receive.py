@@ -201,8 +201,7 @@ def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.behaviour("KSelector", "New limits hold from the next frame on")
 def test_new_limits_hold_from_the_next_frame_on() -> None:
-    """As after authentication, when the next request may be read while the memory of the last one is not released yet.
-    """
+    """As after authentication, when the next request may be read while the memory of the last one is still in use."""
     before, after = MemoryPool(100), MemoryPool(100)
     frames, stream = reader(50, before), Stream(frame(b"x" * 40)[:10])
     assert frames.read_from(stream.read_into) is None

@@ -17,8 +17,7 @@ from tests.fakes.producing import MadeAccumulator
 
 class GivenTransactions:
     """Both interfaces: :class:`~kafka_sink.producer.batching.accumulator.TransactionGate`, and
-    :class:`~kafka_sink.producer.batching.batch_drain.SendGate`.
-    """
+    :class:`~kafka_sink.producer.batching.batch_drain.SendGate`."""
 
     def __init__(self) -> None:
         self.is_open = True
@@ -47,8 +46,7 @@ def gated_accumulator(
     clock: FakeClock, transactions: GivenTransactions | None, backoff: ExponentialBackoff | None = None
 ) -> MadeAccumulator:
     """The same as :func:`~tests.fakes.producing.make_accumulator`, but within *transactions*, and with this retry
-    *backoff*.
-    """
+    *backoff*."""
     pool = BufferPool(1_000_000, 1000, clock, on_wait=lambda: None)
     settings = BatchSettings(1000, UNCOMPRESSED, 10, 120_000, backoff or ExponentialBackoff(100, 100, jitter=0))
     queues, incomplete = PartitionQueues(), IncompleteBatches(pool)

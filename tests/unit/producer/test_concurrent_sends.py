@@ -1,5 +1,4 @@
-"""Many threads send while the producer is flushed and closed: every future completes, acknowledged records are stored.
-"""
+"""Many threads send while the producer is flushed and closed: every future completes, acknowledged data is stored."""
 
 from __future__ import annotations
 

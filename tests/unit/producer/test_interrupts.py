@@ -215,8 +215,7 @@ def commits_one(episode: Episode) -> None:
 
 
 def can_only_be_closed(episode: Episode) -> None:
-    """Every call is refused with an error that is certain; a close completes the futures, and a new producer continues.
-    """
+    """Every call fails and states what is certain; a close completes the futures, and a new producer continues."""
     producer, interruption = episode.world.producer, episode.world.pipeline.calls.interruption
     assert interruption is not None
     assert interruption.startswith("KeyboardInterrupt ended ")
@@ -259,8 +258,7 @@ def test_a_call_may_be_interrupted_at_every_line(name: str, figure: Figure) -> N
 )
 @pytest.mark.parametrize("name", ALL)
 def test_a_signal_handler_may_send_at_every_line(name: str, figure: Figure) -> None:
-    """The handler gets an error at once where it cannot send; the interrupted call completes as if nothing had
-    happened."""
+    """The handler gets an error at once where it cannot send; the interrupted call completes as if undisturbed."""
     sent = refused = 0
     failed: list[str] = []
 
@@ -333,8 +331,7 @@ def test_interceptor_error_on_sender_thread_stops_nobody(caplog: pytest.LogCaptu
     "Faults: interrupts and signals", "An error of a signal handler in the middle of an append is no error of the call"
 )
 def test_alarm_in_an_append_closes_the_producer() -> None:
-    """Not only exceptions that end programs: a handler may raise any exception, which callers may catch as one of
-    theirs."""
+    """Not only exceptions that end programs: a handler may raise any exception, which a caller may take for its own."""
 
     def alarm() -> None:
         raise TimeoutError("alarm")

@@ -1,5 +1,4 @@
-"""The transactional producer: the order of states, the requests to the brokers and their times, the effects of errors.
-"""
+"""The transactional producer: the order of its states, its requests to the brokers, and the effects of errors."""
 
 from __future__ import annotations
 
@@ -453,8 +452,7 @@ def test_retriable_errors_are_retried_with_a_pause(level: int, api: ApiKey, code
     before_ms = world.clock.now_ms
     world.finish(result)
     assert world.order.count(api) == 4
-    # Only AddPartitionsToTxn of a new transaction is retried sooner: the transaction before it may be about to
-    # complete.
+    # Only a transaction's first AddPartitionsToTxn is retried sooner: the previous transaction may be about to end.
     pause_ms = 20 if api is PARTITIONS and code is ErrorCode.CONCURRENT_TRANSACTIONS else 100
     assert 3 * pause_ms <= world.clock.now_ms - before_ms < 3 * pause_ms + 100
 
@@ -805,8 +803,7 @@ def test_fatal_batch_errors_end_the_transaction_manager(world: TransactionalWorl
 
 
 def test_produce_epoch_error_leaves_fencing_to_coordinator(world: TransactionalWorld) -> None:
-    """The transaction may have just timed out: only the coordinator knows whether another producer has fenced this one.
-    """
+    """The transaction may have just timed out: only the coordinator knows whether another producer has taken over."""
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_PRODUCER_EPOCH)
     world.sent(b"a")

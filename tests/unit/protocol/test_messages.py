@@ -27,8 +27,7 @@ def snake_case(name: str) -> str:
 
 
 def stable_versions(name: str) -> VersionRange:
-    """The versions without the latest one if Kafka still marks it as unstable, which only the request's schema states.
-    """
+    """The versions without the latest one if Kafka marks it as unstable, which only the request's schema states."""
     versions = VersionRange.parse(schema_of(name)["validVersions"])
     unstable = schema_of(name.replace("Response", "Request")).get("latestVersionUnstable", False)
     return VersionRange(versions.min, versions.max - unstable)
@@ -53,8 +52,7 @@ def common_versions(one: VersionRange, other: VersionRange) -> VersionRange:
 
 
 def pairs(declared: type[Struct], theirs: list[Json], versions: VersionRange) -> Iterator[Pair]:
-    """Our fields with Kafka's, in the order of the wire, including nested ones; fields of versions that we lack are
-    omitted."""
+    """Our fields with Kafka's, in the order of the wire, nested ones too; fields of versions we lack are omitted."""
     wanted = [(field, common_versions(versions, VersionRange.parse(field["versions"]))) for field in theirs]
     wanted = [(field, both) for field, both in wanted if both.min <= both.max]
     fields = [

@@ -142,8 +142,7 @@ def test_gzip_members_in_a_row() -> None:
     "behind", [b"\0", bytes(9000), gzip.compress(b"two"), b""], ids=["byte", "zeros", "member", "none"]
 )
 def test_gzip_behind_a_member_of_some_megabytes_ends(behind: bytes) -> None:
-    """One chunk of input inflates to more than a piece, so that zlib keeps a part of the input after the member's end.
-    """
+    """One chunk of input inflates to more than a piece, so that zlib keeps some of the input after the member's end."""
     plain = b"v" * 3_000_000
     expected = plain + (b"two" if len(behind) > 1 and behind[0] else b"")
     assert decompress(CompressionType.GZIP, gzip.compress(plain) + behind, len(expected)) == expected

@@ -114,8 +114,7 @@ def test_what_follows_the_last_record(count: int) -> None:
     ],
 )
 def test_lengths_that_cannot_be(length: bytes, message: str) -> None:
-    """One such length, or many, also where records are skipped; and after a record, which is returned before the error.
-    """
+    """One such length, or many, also where records are skipped; and after a valid record, which is returned first."""
     for data, first in ((length, 0), (length * 20, 0), (length * 20, 15)):
         if data == length or "fit into" not in message:
             with pytest.raises(CorruptRecordError, match=message.format(0)):

@@ -119,8 +119,7 @@ def test_no_more_uncompressed_records_than_have_room() -> None:
 
 @with_each("length", [b"\x01", b"\x0a", b"\x7e", b"\xfe\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 6])
 def test_lengths_that_no_record_has(length: bytes) -> None:
-    # Lengths of -1, too short for the record's fields, longer than the remaining bytes, the most negative one, and
-    # invalid.
+    # A length of -1, too short for its own fields, longer than the remaining bytes, the most negative one, and none.
     data = bytearray(make_batch([b"abcdef"]))
     data[layout.HEADER_BYTES : layout.HEADER_BYTES + len(length)] = length
     assert refusal(edited(8, ">i", len(data) - 12, bytes(data))) is ErrorCode.INVALID_RECORD
@@ -270,8 +269,7 @@ def test_times_of_records_are_within_those_that_are_allowed(codec: CompressionTy
 
 
 def test_times_of_the_header_are_checked_for_themselves() -> None:
-    """No record has the invalid timestamp: the largest one is wrong, or the records are so many that none is checked.
-    """
+    """No record has the wrong timestamp: the largest one is wrong, or there are too many records to check each."""
     late = batch_of([record_of(0)], most_ms=9_000)
     assert refusal(late, wall_ms=1_000, timestamp_after_max_ms=7_999) is ErrorCode.INVALID_TIMESTAMP
     assert validated(late, wall_ms=1_000, timestamp_after_max_ms=8_000)

@@ -12,7 +12,7 @@ from tests.fakes.left_producers import LeftProducers
 
 @pytest.fixture(autouse=True)
 def left_producers(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeftProducers]:
-    """What the tasks of one test leave; no other test continues with it."""
+    """The producers that the tasks of one test leave; no other test reuses them."""
     left = LeftProducers()
     monkeypatch.setattr(task_writer, "kept_producers", left)
     yield left

@@ -1,4 +1,4 @@
-"""A task that Spark has given up sends nothing more."""
+"""A task that Spark has abandoned sends nothing more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_process_ends_when_spark_closes_the_connection_of_a_task() -> None:
 
     def task() -> None:
         with watch.ended_during_task():
-            # Bytes that the task has not read do not hide the end.
+            # Bytes that the task has not read do not hide the closed connection.
             jvm.sendall(b"rows")
             jvm.close()
             assert ended.wait(60)

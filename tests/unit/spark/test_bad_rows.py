@@ -1,4 +1,4 @@
-"""What becomes of the rows of a task that cannot be written, by reason."""
+"""The handling of rows of a task that cannot be written, by reason."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_rows_are_refused_for_each_reason(
 
 
 def orders(colours: list[str | None]) -> pa.RecordBatch:
-    """Rows with a struct, of which those of other colours than the schema's cannot be encoded."""
+    """Rows with a struct; those with a colour that the schema does not have cannot be encoded."""
     values = [{"id": row, "colour": colour} for row, colour in enumerate(colours)]
     return batch(
         key=pa.array([b"k"] * len(colours)),
@@ -267,7 +267,7 @@ def test_each_row_has_its_number_and_its_problem(cluster: EmbeddedCluster) -> No
         if headers["reason"] == "not-encodable":
             assert json.loads(letter.value)["id"] == int(headers["row"])
         else:
-            # The payload that the topic would have got: a zig-zag varint, and the position of the colour.
+            # The payload for the topic: a zig-zag varint, and the position of the colour.
             assert letter.value[0] == 2 * int(headers["row"]) % 128 + (128 if int(headers["row"]) > 63 else 0)
             assert "value.encoding" not in headers
 

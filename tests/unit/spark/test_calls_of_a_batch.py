@@ -1,4 +1,4 @@
-"""Two calls of one function for foreachBatch in one batch: which of them are the same write."""
+"""Two calls of a function for foreachBatch in one batch: calls that are the same write, and others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.behaviour("Streams and foreachBatch", "One app_id twice
 
 
 class Rows:
-    """A DataFrame that has the same rows as itself only."""
+    """A DataFrame that has the same rows only as itself."""
 
     def sameSemantics(self, other: object) -> bool:
         return self is other
@@ -33,7 +33,7 @@ def test_other_runs_topics_and_clusters_have_rows_of_their_own() -> None:
     spec, first, other = spec_of("127.0.0.1:9"), Rows(), Rows()
     calls: list[tuple[WriteSpec, str, str, int]] = [
         (spec, "orders", "run", 3),
-        # The query was started again in this process: Spark plans the batch anew.
+        # The query was restarted in this process: Spark plans the batch again.
         (spec, "orders", "another run", 3),
         (spec, "orders", "another run", 4),
         (spec, "progress", "another run", 4),

@@ -1,4 +1,4 @@
-"""Whose checkpoint a folder is, and what is planned in it."""
+"""The query to which a checkpoint folder belongs, and the batches that are planned in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_query_of_an_unreadable_checkpoint_is_unknown(location: str | None) -> N
 
 
 class Answers:
-    """A store that answers when it is told to."""
+    """A store that answers only when the test permits it."""
 
     def __init__(self) -> None:
         self.may_answer = threading.Event()
@@ -98,9 +98,9 @@ def test_an_error_of_a_store_does_not_tell_its_secrets(monkeypatch: pytest.Monke
     assert unknown == "the checkpoint cannot be read from here (OSError)"
 
 
-#: Azure's client, where it has no credentials: it has looked for a command, and ends the process.
+#: Azure's client without credentials: it runs a command to find some, and ends the process.
 ENDS = "import os, subprocess; subprocess.run('az --version', shell=True); os.abort()"
-#: A store on this machine stands for Azure's.
+#: A local store replaces Azure's.
 READS = f"""
 from pyarrow import fs
 from kafka_sink.spark.streaming import checkpoint
@@ -143,7 +143,7 @@ def test_azures_store_is_left_alone_after_its_process_has_ended(monkeypatch: pyt
 
 
 class _Store(BaseHTTPRequestHandler):
-    """As much of S3 as lists and reads objects."""
+    """The part of S3 that lists and reads objects."""
 
     objects: ClassVar[dict[str, bytes]] = {}
 
@@ -173,7 +173,7 @@ class _Store(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The driver's side of a write: what tasks report must add up."""
+"""The driver's side of a write: the reports of the tasks must add up."""
 
 from __future__ import annotations
 

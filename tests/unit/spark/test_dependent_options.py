@@ -1,4 +1,4 @@
-"""Options that are checked together: what the user did not set gives way, and the page lists every group of them."""
+"""Options that are checked together: options that the user did not set are adjusted, and the page lists every group."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ URL = {"schema.registry.url": "https://registry"}
 
 
 class Settled(NamedTuple):
-    """What *given* options become."""
+    """The values to which *given* options are resolved."""
 
     given: Mapping[str, str]
     becomes: Mapping[str, object]
 
 
 class Refused(NamedTuple):
-    """What an error says about *given* options."""
+    """The error for *given* options."""
 
     given: Mapping[str, str]
     says: str
 
 
 def kafka(given: Mapping[str, str]) -> Mapping[str, Any]:
-    """What the producers of tasks get."""
+    """The options of the tasks' producers."""
     options = parse_options({**REQUIRED, **{f"kafka.{name}": value for name, value in given.items()}})
     return c.as_properties(options.spec.producer.here())
 
 
 def client(given: Mapping[str, str]) -> Mapping[str, Any]:
-    """What every client makes of them, also in each task."""
+    """The options of every client, also in each task."""
     return c.as_properties(c.parse(ProducerConfig, {"bootstrap.servers": "127.0.0.1:9", **given}, prefix="kafka."))
 
 
@@ -235,7 +235,7 @@ def test_defaults_give_way_and_contradictions_are_refused(
 
 
 def test_what_tasks_settled_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The tasks get what the driver has settled, so that they have nothing to warn of."""
+    """The tasks get the options that the driver has resolved, so that they log no warning."""
     with caplog.at_level(logging.WARNING):
         kafka({"request.timeout.ms": "200000", "acks": "1", "batch.size": "67108864"})
     assert sorted(message.split()[0] for message in caplog.messages) == [

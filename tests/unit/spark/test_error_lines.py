@@ -1,5 +1,5 @@
-"""The line that tells programs what failed, in the text of an error of a task or of the driver, and what is read from
-it."""
+"""The line that names the failure for programs, in the error of a task or of the driver, and the parsing of that line.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("Tasks", "The error of a task tells programs what failed, and nobody else can")
 
-#: What Spark shows before and behind the trace of a task.
+#: Spark's text before and after the trace of a task.
 BEFORE = "An error occurred while calling o63.save.\n: org.apache.spark.SparkException: Job aborted: Task 1 failed: "
 BEHIND = "\n\n\tat org.apache.spark.api.python.PythonException.of\nDriver stacktrace:\n\tat org.Dag\nCaused by: "
 
@@ -147,7 +147,7 @@ TORN = TornBatchError(3, [Transaction("sink/t.9.1", 7, 0)])
 
 
 def of_data_source(error: KafkaError) -> PySparkException:
-    """What Spark raises for *error* of the data source."""
+    """The exception that Spark raises for *error* of the data source."""
 
     @in_text
     def writer() -> None:

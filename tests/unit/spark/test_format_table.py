@@ -1,4 +1,4 @@
-"""The table of types in docs/formats.md is what the code does."""
+"""The table of types in docs/formats.md matches the code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Point(types.UserDefinedType):
 
 
 def test_user_defined_types_are_those_that_they_are_stored_as() -> None:
-    """As Spark hands them to Python, and as ``to_json`` writes them."""
+    """As Spark passes them to Python, and as ``to_json`` writes them."""
     assert arrow_type(types.StructType().add("at", Point()), "value") == arrow_type(
         types.StructType().add("at", Point.sqlType()), "value"
     )

@@ -1,4 +1,4 @@
-"""Schemas that options give: what is a schema itself, what is a file, and what a registry gets."""
+"""Schemas in options: the schema itself, a file, or the registry's schema."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_types_that_arrow_cannot_read_are_refused() -> None:
 
 
 def test_text_of_a_fixed_length_is_text_for_functions_on_rows() -> None:
-    """Spark lets no function return char or varchar."""
+    """Spark does not allow a function to return char or varchar."""
     headers = ArrayType(StructType().add("key", VarcharType(9)).add("value", BinaryType()))
     found = [of_rows(kind).simpleString() for kind in (CharType(5), headers, LongType())]
     assert found == ["string", "array<struct<key:string,value:binary>>", "bigint"]

@@ -1,4 +1,4 @@
-"""The page of versions shows what each hosted Spark has, compared with what is needed."""
+"""The page of versions shows the packages of each hosted Spark, compared with the required ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches into Spark's privates: where they are gone, nothing fails, and nothing else reaches into them."""
+"""Access to Spark's private API: where it is missing, nothing fails, and no other module uses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from kafka_sink.spark import internals
 from tests.support.cases import with_each
 
-#: Of another Spark: it has none of the names that are looked for.
+#: Another Spark, which has none of the private names.
 ANOTHER: Any = SimpleNamespace()
 
 
@@ -128,7 +128,7 @@ def test_an_array_function_that_is_gone_is_not_replaced(monkeypatch: pytest.Monk
     assert not hasattr(other, "array")
 
 
-#: Names of what others keep to themselves.
+#: Private names of Spark and Python.
 PRIVATE = re.compile(
     r"\b_(?:jvm|jsc|jsq|jdf|jsparkSession|sc|gateway|getframe|spark|zip_directory_cache)\b(?!\s*[:=(])|\bpythonExec\b|"
     r"\blastFinishTime\b|\btaskIdToTaskSetManager\b|\"_files\"|\bgetLocalProperty\(\"s"

@@ -1,4 +1,4 @@
-"""A KeyboardInterrupt at every line of a Spark task's write, with a broker that is there.
+"""A KeyboardInterrupt at every line of a Spark task's write, with a running broker.
 
 No task may continue with the producer of an interrupted one, whose batches have unknown outcomes.
 """
@@ -24,11 +24,11 @@ from tests.unit.spark.test_task_writer import batches
 
 TOPIC = "rows"
 
-#: "all": every line of a task. Otherwise as many as fit into two seconds, with the same distance between them.
+#: "all": every line of a task. Otherwise as many lines as fit into two seconds, at equal distances.
 _ALL = amounts.INTERRUPT_POINTS == "all"
 _STRIDE = 1 if _ALL else 453
 
-#: Real seconds after which a thread that should have ended hangs.
+#: Real seconds after which a thread that should have ended is considered stuck.
 _PATIENCE_S = 60
 
 
@@ -46,7 +46,7 @@ def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure, 
         expected = {str(number).encode() for number in range(60)}
         tried = whole = 0
         for point in itertools.count(0, _STRIDE):
-            # The interrupted task begins with the producer that this one has left.
+            # The interrupted task starts with the producer that this task leaves.
             write_task(iter(rows), options)
             whole += 1
             points = Points(point, interrupt)
@@ -57,12 +57,12 @@ def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure, 
                 break
             tried += 1
             deadline = time.monotonic() + _PATIENCE_S
-            # Before a task takes the producer that was left, that one stays.
+            # A producer that was left stays until a task takes it.
             while len(sender_threads()) > left_producers.usable:
                 assert time.monotonic() < deadline, f"a sender thread goes on after {points.struck}"
                 time.sleep(0.001)
         figure("interrupted", f"{tried} points")
         stored = read_topic(cluster.bootstrap_servers, TOPIC)
         assert {record.value for record in stored} <= expected
-        # What a task says it has written is there, each time.
+        # All rows that a task has reported as written are stored, once for each task.
         assert all(sum(record.value == value for record in stored) >= whole for value in expected)

@@ -1,4 +1,4 @@
-"""What the jobs make of their command line."""
+"""The parsing of the jobs' command lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the exception of a Spark job means for a write."""
+"""The effect of a Spark job's exception on a write."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_cancelled_jobs_are_known(said: str) -> None:
     assert str(told).endswith(": no row of version 3 became visible; write it again")
 
 
-#: As Spark has it, of which it needs at least a stack frame for each character in the group.
+#: Spark's pattern, which needs at least one stack frame for each character in the group.
 SPARKS_PATTERN = (
     r"py4j\.protocol\.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)(java\.lang\.InterruptedException)"
 )
 
 
 class Py4JJavaError(Exception):
-    """Has the name of Py4J's error, which cannot be made without a JVM."""
+    """Has the name of Py4J's error, which cannot be constructed without a JVM."""
 
 
 @pytest.mark.behaviour("Stop means stop", "A query that is stopped within a batch has not failed, and runs it once")

@@ -1,4 +1,4 @@
-"""kafkalite-python: Spark's workers run the installed PySpark where it equals the one in pyspark.zip."""
+"""kafkalite-python: Spark's workers run the installed PySpark if it equals the one in pyspark.zip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAEMON: Final = 'import sys; print("{place}", *sys.argv[1:])'
 
 
 def run(arguments: list[str], *path: Path) -> str:
-    """What a process of the launcher prints with *path* in PYTHONPATH."""
+    """The output of a process of the launcher with *path* in PYTHONPATH."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
     command = [sys.executable, str(LAUNCHER), *arguments]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60).stdout
@@ -40,7 +40,7 @@ def archive(tmp_path: Path) -> Path:
 def test_an_equal_installed_pyspark_is_taken(tmp_path: Path, archive: Path, version: str | None, place: str) -> None:
     package = tmp_path / "packages" / "pyspark"
     package.mkdir(parents=True)
-    # Without a version it is no PySpark, and the next one on the path, the real one, has another version.
+    # Without a version it is not PySpark, and the next one on the path, the real PySpark, has another version.
     for name, text in {"__init__": "", "daemon": DAEMON.format(place="installed")}.items():
         (package / f"{name}.py").write_text(text)
     if version is not None:

@@ -1,4 +1,4 @@
-"""Which producers go from one task of a worker to the next, and which do not."""
+"""The producers that one task of a worker leaves for the next one, and those that are closed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def closing(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What the threads that close idle connections run; the tests call it."""
+    """The functions of the threads that close idle connections; the tests call them."""
     started: list[Callable[[], None]] = []
     monkeypatch.setattr(task_writer, "start_thread", lambda name, run: started.append(run) or run)
     return started
@@ -50,7 +50,7 @@ def kept(clock: FakeClock, closing: list[Callable[[], None]]) -> KeptProducers:
 
 
 class IdleThread:
-    """A sender thread that only runs when it is joined."""
+    """A sender thread that runs only when it is joined."""
 
     def __init__(self, name: str, loop: Loop) -> None:
         self._loop = loop
@@ -65,7 +65,7 @@ class IdleThread:
 
 
 class Connected:
-    """A producer with one connection to a broker, which has told of the cluster."""
+    """A producer with one connection to a broker, and with metadata."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.selectable = FakeBrokers().attach(clock)
@@ -97,7 +97,7 @@ def test_a_task_gets_the_producer_of_the_one_before(clock: FakeClock, kept: Kept
 
 @pytest.mark.behaviour("Tasks", "Nothing of a task that failed or was interrupted goes on")
 def test_what_was_taken_and_not_returned_is_closed(clock: FakeClock, kept: KeptProducers) -> None:
-    """An interrupt may strike before the task knows its producer."""
+    """An interrupt may occur before the task has a reference to its producer."""
     left = Connected(clock)
     kept.keep(key_of(HERE), left.producer)
     kept.take(key_of(HERE))
@@ -128,7 +128,7 @@ def test_a_renewed_secret_gets_a_new_producer(
     properties = {**HERE, option: value.replace("DIR", str(tmp_path))}
     begun = key_of(properties)
     assert key_of(properties) == begun
-    # While a task runs: its connections were made with the old one.
+    # The secret changes while a task runs: its connections were made with the old one.
     secret.write_text("renewed")
     kept.keep(begun, Connected(clock).producer)
     assert kept.take(key_of(properties)) is None
@@ -201,7 +201,7 @@ def test_idle_producers_are_closed(clock: FakeClock, closing: list[Callable[[], 
     time.actions.append(lambda: None)
     closing[0]()
     assert first.is_closed and second.is_closed
-    # Woken for nothing, then until the first and until the second have been idle for long enough.
+    # A wait without a producer to close, then until the first and until the second have been idle for long enough.
     assert time.waits == [MOST_IDLE_MS - 10, MOST_IDLE_MS - 10, 10]
 
 

@@ -1,4 +1,4 @@
-"""The last batch that a query has planned, whatever the order in which a file system lists its offset log."""
+"""The last batch that a query has planned, in whatever order a file system lists its offset log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_sink.spark.streaming.checkpoint import planned_offsets
 
 
 class Listed:
-    """A checkpoint whose offset log is listed in this order."""
+    """A checkpoint whose offset log is listed in the given order."""
 
     def __init__(self, *names: str) -> None:
         self._names = names

@@ -1,4 +1,4 @@
-"""Lineage of writes: what is sent to OpenLineage, and that it never harms a write."""
+"""Lineage of writes: the events for OpenLineage, which never fail a write."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ OPTIONS = parse_options({"kafka.bootstrap.servers": "b1:9092,b2:9092", "topic": 
 def sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, summary: WriteSummary, inputs: tuple[str, ...] = ()
 ) -> list[Any]:
-    """The events of a write, as OpenLineage's file transport has written them."""
+    """The events of a write, as written by OpenLineage's file transport."""
     file = tmp_path / "events.jsonl"
-    # The first event waits for the import of OpenLineage, which a busy machine takes its time for.
+    # The first event waits for the import of OpenLineage, which takes long on a busy machine.
     monkeypatch.setattr(lineage, "LONGEST_S", 600.0)
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(file))
@@ -95,14 +95,14 @@ def test_it_is_off_by_itself_and_harms_no_write(
     with caplog.at_level(logging.WARNING):
         emit(RANGES, spec)
     assert "the event of this write" in caplog.text
-    # The client tries again for longer, and would log that in another test.
+    # The client retries for longer, and would log that in another test.
     for thread in threading.enumerate():
         if "openlineage" in thread.name:
             thread.join()
 
 
 def test_transport_with_a_thread_has_sent_the_event_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that ends, or that has written a million micro-batches."""
+    """The event is sent when the driver ends, and threads do not accumulate over micro-batches."""
     received = []
 
     class Server(BaseHTTPRequestHandler):

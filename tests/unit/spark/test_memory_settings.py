@@ -1,4 +1,4 @@
-"""The memory of Python workers: what check says of Spark's settings, and a worker whose limit is too small."""
+"""The memory of Python workers: check's findings on Spark's configuration, and a worker whose limit is too small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""topicPartitions: which missing topics a write creates, and when a stream looks again."""
+"""topicPartitions: the missing topics that a write creates, and the next check of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two plans of one batch number: which are the same rows, by what Spark notes in a checkpoint."""
+"""Two plans of one batch number: comparison of their rows by the metadata of Spark's checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream has its options in every micro-batch, in two processes: they are parsed and warned of once."""
+"""A stream passes its options in every micro-batch, in two processes: they are parsed and warned of once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t", NO_EFFECT:
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The topics whose settings were asked for."""
+    """The topics whose configuration was requested."""
     found: list[object] = []
 
     def limits_of(_: object, topic: object, *__: object, **___: Any) -> dict[str, object]:
@@ -96,7 +96,7 @@ SPEC: Any = SimpleNamespace(producer=SimpleNamespace(bootstrap_servers=("broker:
 
 
 class Rows:
-    """A DataFrame that is like no other."""
+    """A DataFrame that equals no other."""
 
     def sameSemantics(self, other: object) -> bool:
         return self is other
@@ -115,9 +115,9 @@ def test_other_rows_in_a_batch_are_refused_for_the_latest_sinks() -> None:
         note_call(written[number], SPEC, sink(number), "run", 3)
         with pytest.raises(ConfigError, match=f"app_id 'sink-{number}' was used twice in batch 3"):
             note_call(other, SPEC, sink(number), "run", 3)
-    # Nothing holds the rows of the first ten any more.
+    # The rows of the first ten calls are not remembered any more.
     note_call(other, SPEC, sink(9), "run", 3)
-    # The query is started again: both calls are skipped, and the second one still has other rows.
+    # The query is restarted: both calls are skipped, and the second one still has other rows.
     note_call(written[59], SPEC, sink(59), "another run", 3)
     with pytest.raises(ConfigError, match="app_id 'sink-59' was used twice in batch 3"):
         note_call(other, SPEC, sink(59), "another run", 3)

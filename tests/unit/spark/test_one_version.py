@@ -1,4 +1,4 @@
-"""Two versions of kafkalite on one write: a driver's values are refused by workers of another version."""
+"""Two versions of kafkalite in one write: workers of another version refuse the driver's values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_task_gets_the_spec_of_the_task_before_it() -> None:
 def test_other_version_is_refused_with_both_named(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
     pickled = pickle.dumps(value)
     monkeypatch.setattr(versions, "VERSION", "7.8.9")
-    # A name that the worker's version lacks is not what the user reads.
+    # The error is about the versions, and not about a name that the worker's version lacks.
     monkeypatch.delattr(data_source, "KafkaliteBatchWriter")
     expected = f"the driver has kafkalite {VERSION}, and a Python worker has 7.8.9 (imported from "
     with pytest.raises(ConfigError, match=re.escape(expected)):

@@ -1,4 +1,4 @@
-"""Options and columns are checked on the driver, in the user's words."""
+"""Options and columns are validated on the driver, by the names that the user gave."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_references_only_executors_can_follow_travel_as_they_are(given: dict[str
 
 
 def test_references_are_not_followed_where_nothing_connects(tmp_path: Path) -> None:
-    # Its content would be refused, if it was read.
+    # Its content would be refused if it were read.
     (tmp_path / "line").write_text("s3cr3t")
     options = parse_options({**REQUIRED, **SCRAM, "kafka.sasl.jaas.config": f"${{dir:{tmp_path}:line}}"})
     assert b"s3cr3t" not in pickle.dumps(options)
@@ -382,7 +382,7 @@ def test_secrets_in_options_are_warned_of_once() -> None:
     by_reference = {**inline, "kafka.sasl.jaas.config": LINE.format("${env:X}")}
     token = 'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="a";'
     without = {**inline, "kafka.sasl.mechanism": "OAUTHBEARER", "kafka.sasl.jaas.config": token}
-    # A process of its own: another test may have caused the warning in this one.
+    # Runs in a separate process: another test may have logged the warning in this one.
     program = "import json, sys; from kafka_sink.spark.options import parse_options\n"
     program += "for given in json.loads(sys.argv[1]): print('next', file=sys.stderr, flush=True); parse_options(given)"
     given = json.dumps([by_reference, without, inline, inline])
@@ -430,7 +430,7 @@ FRAME: Any = SimpleNamespace(schema=ROWS, sparkSession=SimpleNamespace())
 
 
 class Topic(enum.StrEnum):
-    """A text as programs keep it."""
+    """A topic name as an enumeration of strings, as in users' programs."""
 
     ORDERS = "orders"
 

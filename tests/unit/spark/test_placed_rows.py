@@ -1,5 +1,5 @@
-"""Rows of an atomic write, from the task that places them to the task that writes them: no row, number or count is
-lost in between."""
+"""Rows of an atomic write, between the task that assigns partitions and the task that writes: no row, number or count
+is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kafka_sink.spark.write_spec import WriteSpec
 from tests.support.readback import Message, read_topic
 
 WIDE, NARROW, DEAD = "wide", "narrow", "rejected"
-#: The number of their partitions.
+#: The number of partitions of each topic.
 COUNTS = {WIDE: 6, NARROW: 2, DEAD: 4}
 NOW_MS = 1_700_000_000_000
 
@@ -38,14 +38,14 @@ def spec_of(cluster: EmbeddedCluster, **options: str) -> WriteSpec:
 
 
 def shuffled(placed: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
-    """*placed* as Spark gives them to tasks: the rows of one partition are in one task."""
+    """*placed* as Spark shuffles them to tasks: all rows of a partition are in one task."""
     rows = pa.Table.from_batches(placed)
     partitions = np.array(rows["partition"].to_pylist())
     return [rows.take(np.flatnonzero(partitions % 2 == task)).combine_chunks().to_batches() for task in range(2)]
 
 
 def written(spec: WriteSpec, *batches: pa.RecordBatch) -> list[TaskOutcome]:
-    """The outcomes of the tasks that write *batches*, which one task has placed."""
+    """The outcomes of the tasks that write *batches*, whose partitions one task has assigned."""
     placed = list(with_partitions(iter(batches), spec, NOW_MS))
     return [write_task(iter(rows), spec.placed()) for rows in shuffled(placed)]
 
@@ -84,8 +84,9 @@ def test_rows_of_several_topics_are_in_their_own_partitions(cluster: EmbeddedClu
 
 
 def bad_rows() -> tuple[list[pa.RecordBatch], dict[int, int]]:
-    """Two batches of rows of two topics, and the partitions that do not exist of those that cannot be written, by their
-    numbers in the task."""
+    """Two batches of rows of two topics, and the missing partitions of the rows that cannot be written, by their
+    numbers in
+    the task."""
     topics = [NARROW, WIDE, WIDE, NARROW] * 8
     bad = dict.fromkeys((3, 8, 13, 21, 22, 30), 9) | {4: 3, 27: 3}
     named = [bad.get(number, 5 if topic == WIDE else None) for number, topic in enumerate(topics)]
@@ -119,7 +120,7 @@ def test_placed_dead_letters_have_the_numbers_of_their_rows(cluster: EmbeddedClu
 def test_placed_rows_that_are_dropped_are_counted_each(cluster: EmbeddedCluster) -> None:
     batches, bad = bad_rows()
     outcomes = written(spec_of(cluster, onBadRow="drop"), *batches)
-    # They are given to the partition 0.
+    # Bad rows are assigned to partition 0.
     assert [outcome.bad_rows for outcome in outcomes] == [len(bad), 0]
     assert sum(outcome.rows_in for outcome in outcomes) == 32
     assert sum(outcome.rows_acked for outcome in outcomes) == 32 - len(bad)

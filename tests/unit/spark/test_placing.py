@@ -1,4 +1,4 @@
-"""The partitions of rows that Spark groups before a task writes them: each depends on the row alone."""
+"""The partitions of rows that Spark groups before a task writes them: each depends only on the row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of acknowledgements, and how a program hears of what another process has committed."""
+"""Times of acknowledgements, and the listener for commits of another process."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
         assert expected in text
     assert not any(each.startswith("kafka_sink_ack_seconds") for each in text)
     assert list(tmp_path.glob("*.tmp")) == []
-    # A stream that only fails is seen, too.
+    # A stream that only fails is detected, too.
     with report.open("a") as file:
         file.write(line(2, decision="failed"))
     assert listener.read_new() == []
@@ -152,9 +152,9 @@ def test_the_address_for_prometheus(tmp_path: Path) -> None:
     [
         ([({"t": {"0": 5, "1": 7}}, {"t": {"0": 9, "1": 7, "2": 3}})], 7),
         ([({"t": {"0": 5}}, {"t": {"0": 9}}), ({"u": {"0": 1}}, {"u": {"0": 2}})], 5),
-        # Kafka's source beside a file source, which counts files.
+        # Kafka's source with a file source, which counts files.
         ([({"t": {"0": 5}}, {"t": {"0": 9}}), ({"logOffset": 1}, {"logOffset": 4})], 4),
-        # The source rate counts seconds, and some have no latest offset.
+        # The rate source counts seconds, and some sources have no latest offset.
         ([(5, 9)], None),
         ([({"t": {"0": 5}}, None)], None),
         ([], None),

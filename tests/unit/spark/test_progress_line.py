@@ -1,4 +1,4 @@
-"""The progress line of a write: what it says and where, without Spark."""
+"""The progress line of a write: its text and its output, without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fakes.clock import FakeClock
 
 
 class Job:
-    """The progress of a job that a test sets."""
+    """The progress of a job, which a test sets."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.rows = SimpleNamespace(value=0)
@@ -32,7 +32,7 @@ class Job:
 
 
 class TerminalStream(io.StringIO):
-    """Says that it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -52,7 +52,7 @@ def test_line_has_rows_their_rate_and_tasks() -> None:
     assert (stream.getvalue(), job.held_back) == ("", 2)
     job.rows.value, job.done = 1_234_000, 3
     line.step(start_ms + 2_000)
-    # The clock starts with the write.
+    # The elapsed time begins with the write.
     assert stream.getvalue() == "\rkafkalite: 1,234,000 rows acknowledged, 617,000 rows/s, 3 of 8 tasks"
 
 
@@ -61,7 +61,7 @@ def test_rate_is_that_of_the_last_seconds() -> None:
     line, start_ms = make_line(job, stream, clock), clock.now_ms
     job.begun = 8
     for second in range(1, 31):
-        # A thousand rows a second, and then a hundred.
+        # First 1,000 rows per second, then 100.
         job.rows.value += 1_000 if second <= 20 else 100
         line.step(start_ms + second * 1_000)
     assert "20,000 rows acknowledged, 1,000 rows/s" in stream.getvalue()

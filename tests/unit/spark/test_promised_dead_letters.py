@@ -1,4 +1,4 @@
-"""What docs/dead-letters.md promises of the rows of a task that cannot be written, besides their reasons."""
+"""Promises of docs/dead-letters.md about the rows of a task that cannot be written, except their reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of a topic, at their edges: a row that the brokers take is written, and any other is a bad row."""
+"""The limits of a topic, at their edges: a row that the brokers accept is written, and any other is a bad row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.behaviour("Dead letters", "What the settings of a topic
 
 DEAD = "rejected"
 MOST = 1500
-#: What a batch of one uncompressed record adds to a value of this size.
+#: The overhead of a batch of one uncompressed record with a value of this size.
 OVERHEAD = 70
 
 

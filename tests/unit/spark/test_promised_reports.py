@@ -1,4 +1,4 @@
-"""What a write promises to report: of its own rows, of all of its tasks, and of nothing else."""
+"""The promised contents of a write's report: of its own rows, of all of its tasks, and of nothing else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_sum_of_tasks_has_the_longest_time_and_all_rows() -> None:
     assert (total.rows_in, total.rows_acked, total.bad_rows, total.elapsed_ms) == (20, 19, 1, 70)
     assert list(total.ranges.items()) == [(A, PartitionRange(8, 0, 7)), (B, PartitionRange(11, 2, 14))]
     assert total.ack_ms == {5: 12, 7: 1, 96: 6}
-    # Of the whole call, not of the longest task.
+    # The time of the whole call, not of the longest task.
     assert WriteSummary(outcomes=tasks).as_report(900).elapsed_ms == 900
 
 
@@ -83,7 +83,7 @@ def test_the_first_problem_is_that_of_a_task_with_bad_rows() -> None:
 def test_skipped_atomic_write_reports_no_rows(
     is_skipped: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its tasks had written rows when the driver was told that another one has committed the version."""
+    """Its tasks had written rows when the driver found the version committed by another driver."""
 
     class Sink:
         def __init__(self, driver: object) -> None:
@@ -96,7 +96,7 @@ def test_skipped_atomic_write_reports_no_rows(
     for name in ("require_local_checkpoint", "require_kept_blocks", "speculates", "driver_of", "remove_checkpoint"):
         monkeypatch.setattr(dataframe_writer, name, lambda *_: None)
     monkeypatch.setattr(dataframe_writer, "AtomicSink", Sink)
-    # What Spark would do, which no schedule makes end between the rows and the commit of another driver.
+    # Replaces Spark's part, which cannot be timed to end between the rows and the commit of another driver.
     monkeypatch.setattr(_DataFrameWrite, "_by_partition", lambda write: write.df)
     written = [TaskOutcome(0, 10, 10, 100, 80, 1, 5, {A: PartitionRange(10, 5, 14)})]
     monkeypatch.setattr(_DataFrameWrite, "_outcomes", lambda *_, **__: written)
@@ -115,7 +115,7 @@ def test_skipped_atomic_write_reports_no_rows(
 
 
 def test_version_committed_by_another_driver_reports_no_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tasks had written rows when the driver was told of it."""
+    """The tasks had written rows when the driver found the version committed."""
     report = tmp_path / "report.jsonl"
     options = {"kafka.bootstrap.servers": "b:9092", "topic": TOPIC, "reportPath": str(report)}
     spec = parse_options({**options, "txnAppId": "app", "txnVersion": "3"}).spec

@@ -24,7 +24,7 @@ def test_a_query_that_ends_meanwhile_hides_no_other() -> None:
     running: dict[str, Any] = {}
     own = Session(sharedState=Java(activeStreamingQueries=running))
     mine = Java(lastExecution=Java(sparkSession=own))
-    # Py4J asks for the value of each key, and the JVM has forgotten the first one by then.
+    # Py4J requests the value of each key, and the JVM has removed the first one by then.
     running |= {"ended": None, "begins": Java(lastExecution=None), "mine": mine}
     spark = type("Classic", (), {"_jsparkSession": own})()
     assert running_query(spark, None) is mine, "else the batch is one of 'an application', and its query is refused"

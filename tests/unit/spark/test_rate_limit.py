@@ -1,4 +1,4 @@
-"""maxRecordsPerSecond: when a task may pass on which rows."""
+"""maxRecordsPerSecond: the times at which a task passes on rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def batch(first: int, rows: int) -> pa.RecordBatch:
 
 
 def passed_on(limit: RateLimit, clock: FakeClock, *batches: pa.RecordBatch) -> list[tuple[int, int]]:
-    """Time since the start and number of rows of each piece."""
+    """Time since the start and number of rows, for each piece."""
     return [(clock.now_ms - START_MS, piece.num_rows) for piece in limit.pieces(batches)]
 
 

@@ -1,4 +1,4 @@
-"""What the brokers refuse on the driver ends a write before a task begins."""
+"""Errors of the brokers on the driver end a write before a task begins."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_topic_without_permission_ends_the_write(guarded: EmbeddedCluster) -> No
         with pytest.raises(ApiError, match=expected) as caught:
             limits_of(logged_in(guarded, "reader", "r"), topic)
         assert (caught.value.code, caught.value.topic) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
-    # Without DESCRIBE_CONFIGS: the limits are not known, and the tasks begin.
+    # Without DESCRIBE_CONFIGS, the limits are unknown, and the tasks begin.
     assert limits_of(logged_in(guarded, "writer", "w"), TOPIC) == {}
     assert limits_of(logged_in(guarded, "reader", "r"), None) == {}
 

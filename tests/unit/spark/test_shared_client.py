@@ -28,7 +28,7 @@ def test_keys_of_kept_clients_hold_no_secret() -> None:
     first = shared_client(producer_spec(properties))
     assert shared_client(producer_spec(dict(reversed(properties.items())))) is first
     assert shared_client(producer_spec({**properties, "sasl.password": f"{PASSWORD}2"})) is not first
-    # Objects of earlier tests are frozen, and the collector shows none of those.
+    # Objects of earlier tests are frozen, and the garbage collector does not list them.
     gc.unfreeze()
     caches = [each for each in gc.get_objects() if isinstance(each, dict)]
     gc.freeze()
@@ -60,7 +60,7 @@ class Enough(BaseException):
 
 @pytest.fixture
 def closing(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What the threads that close idle connections run; the tests call it."""
+    """The functions of the threads that close idle connections; the tests call them."""
     started: list[Callable[[], None]] = []
     monkeypatch.setattr(module, "CoordinatorClient", Client)
     monkeypatch.setattr(module, "start_thread", lambda name, run: started.append(run) or run)
@@ -109,7 +109,7 @@ def test_clients_beyond_the_latest_are_forgotten_when_unused(closing: list[Calla
     gc.collect()
     alive = {each.name for each in gc.get_objects() if isinstance(each, Client)}
     assert alive == {"used", *(f"unused {number}" for number in range(MOST_CLIENTS, 2 * MOST_CLIENTS))}
-    # Writers of one sink wait for each other at the client that they share.
+    # Writers of one sink wait for each other on their shared client.
     assert of(clients, "used") == [used]
 
 

@@ -1,4 +1,4 @@
-"""A job ends with its caller."""
+"""A job is cancelled together with its caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka_sink.spark.driver.jobs import Interrupts, run_stoppable
 
 
 class Context:
-    """Of a Spark whose one job runs until it is cancelled; *tags* are those of cancelled jobs."""
+    """A SparkContext whose only job runs until it is cancelled; *tags* are those of cancelled jobs."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
@@ -32,7 +32,7 @@ class Context:
 
     def cancelJobsWithTag(self, tag: str) -> None:
         self.tags.append(tag)
-        # Cancelled before it has begun: only the second time it is.
+        # The first cancellation precedes the job's start, so only the second one takes effect.
         if len(self.tags) == 2:
             self.cancelled.set()
 
@@ -56,7 +56,7 @@ def test_interrupt_cancels_until_the_job_has_ended(spark: Session) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_stoppable(spark, job, Interrupts())  # type: ignore[arg-type]
-    # More often than that where the job takes long to notice it.
+    # More than two if the job is slow to react.
     assert len(spark.context.tags) >= 2 and set(spark.context.tags) == set(spark.context.began)
 
 
@@ -86,13 +86,13 @@ class Interrupted:
 
     def __del__(self) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        # Python runs the handler at the next opportunity, which is here.
+        # Python runs the signal handler at the next opportunity, which is here.
         sum(range(1_000))
 
 
 @pytest.fixture(autouse=True)
 def dropped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What Python has dropped."""
+    """The types of the exceptions that Python reports as unraisable."""
     found: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda each: found.append(type(each.exc_value)))
     before = signal.getsignal(signal.SIGINT)

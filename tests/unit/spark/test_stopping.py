@@ -1,4 +1,4 @@
-"""The end of a streaming job, with a query in its place."""
+"""The end of a streaming job, with a fake query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka_sink.spark.streaming.stopping import JvmHandler, Stop, run_until_stop
 
 
 class JavaError:
-    """A failure of the query as the JVM tells it."""
+    """A failure of the query as the JVM reports it."""
 
     def __init__(self, text: str, cause: JavaError | None = None) -> None:
         self.text, self.cause = text, cause
@@ -30,7 +30,7 @@ class JavaError:
 
 
 class JavaQuery:
-    """The same query as the JVM has it; it fails with *text*."""
+    """The JVM's object of the query; it fails with *text*."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -49,7 +49,7 @@ class JavaQuery:
 
 
 class Query:
-    """Fails with *text* at its first look, after the *signals* that its process is sent then."""
+    """Fails with *text* at its first check, after it has sent *signals* to its process."""
 
     id = "5f0c8d7e-1"
 

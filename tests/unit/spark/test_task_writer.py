@@ -1,4 +1,4 @@
-"""How a task hands its rows to the producer."""
+"""The way of rows from a task to the producer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batches(count: int, rows: int, partitions: int) -> list[pa.RecordBatch]:
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of every batch that is handed to the producer."""
+    """The number of rows of every batch that is passed to the producer."""
     seen: list[int] = []
     send_columns = KafkaProducer.send_columns
 
@@ -133,7 +133,7 @@ def test_kept_metadata_is_refreshed_by_age_and_after_failure(monkeypatch: pytest
         assert metadata_requests(cluster) > asked
         asked = metadata_requests(cluster)
         monkeypatch.setattr(task_writer, "MOST_AGE_MS", -1)
-        # Not within retry.backoff.ms of the last time.
+        # Only after retry.backoff.ms since the last request.
         deadline = time.monotonic() + 30
         while metadata_requests(cluster) == asked and time.monotonic() < deadline:
             write_row(servers, 3)
@@ -184,7 +184,7 @@ def producer_threads() -> set[threading.Thread]:
 
 
 def write_row(servers: str, value: int, partition: int = 0) -> None:
-    """A task of one row; what it knows is kept by the address of the brokers."""
+    """Write a task of one row; the process keeps its metadata by the address of the brokers."""
     options = parse_options({"kafka.bootstrap.servers": servers, "topic": TOPIC}).spec
     row = pa.RecordBatch.from_arrays([pa.array([str(value)]), pa.array([partition], pa.int32())], schema=SCHEMA)
     write_task(iter([row]), options)
@@ -205,7 +205,7 @@ def test_a_producer_that_cannot_be_kept_fails_no_task(monkeypatch: pytest.Monkey
 
 @pytest.mark.behaviour("Tasks", "A task loads no format, key store reader or token endpoint that it does not use")
 def test_a_task_loads_only_what_every_task_uses() -> None:
-    """A new Python worker loads all of it before its first row, and each of these costs it 20 to 40 ms."""
+    """A new Python worker loads all of these modules before its first row, and each costs 20 to 40 ms."""
     code = (
         "import sys; import kafka_sink.spark.task.task_writer; "
         "print(sorted(name for name in sys.modules if name.startswith(('kafka_sink.formats.avro', "

@@ -1,4 +1,4 @@
-"""Rows that the settings of their topic refuse are bad rows, before any of them is sent."""
+"""Rows that the configuration of their topic refuses are bad rows, before any of them is sent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def asked_options(cluster: EmbeddedCluster, settings: dict[str, str], **more: str) -> WriteSpec:
-    """The options of a task of a write to new topics, once the brokers were asked for their settings."""
+    """The options of a task that writes to new topics, after the driver has requested their configuration."""
     number = next(NUMBERS)
     rows, dead = f"rows-{number}", more.pop("dead", f"rejected-{number}")
     cluster.create_topic(rows, 1, configs=settings)

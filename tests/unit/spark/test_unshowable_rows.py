@@ -1,4 +1,4 @@
-"""A row whose value Python cannot show is a dead letter like any other."""
+"""A row with a value that Python cannot display is a dead letter like any other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Older and other versions of Spark, Python and packages, as far as they can be told from the installed ones: each case
-is a Python of its own whose pyspark is changed before kafkalite is imported."""
+"""Older and other versions of Spark, Python and packages, as far as the installed ones can simulate them: each case
+runs in a separate Python whose pyspark is changed before kafkalite is imported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ sys.version = "3.10.12 (main)"
 
 
 def run(*lines: str) -> str:
-    """What a Python prints that runs *lines*."""
+    """The output of a Python that runs *lines*."""
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -62,7 +62,7 @@ def run(*lines: str) -> str:
 
 
 def error_of(*lines: str) -> str:
-    """The kind and text of the error that the last of *lines* raises."""
+    """The type and the text of the error that the last of *lines* raises."""
     *before, last = lines
     return run(
         *before, f"try:\n    {last}\nexcept Exception as error:\n    print(type(error).__name__, error, sep=': ')"
@@ -133,7 +133,7 @@ def test_stream_writers_of_spark_4_0_are_arrow_writers() -> None:
     ],
 )
 def test_package_that_is_too_old_is_named(package: str, found: str, module: str) -> None:
-    # pyarrow itself asks for a version of numpy when it is imported.
+    # pyarrow itself requires a version of numpy when it is imported.
     text = error_of(
         "import pyarrow", f"import {package}", f"{package}.__version__ = '{found}'", f"import kafka_sink.{module}"
     )
@@ -160,7 +160,7 @@ def test_version_is_its_leading_numbers() -> None:
 
 
 class SessionThatRefuses:
-    """Stands for a session of Spark Connect and its registry of data sources."""
+    """A fake session of Spark Connect and its registry of data sources, which refuses them."""
 
     __module__ = "pyspark.sql.connect.session"
 

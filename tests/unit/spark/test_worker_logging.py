@@ -1,4 +1,4 @@
-"""The lines of Spark's Python processes, each in a process of its own."""
+"""The log lines of Spark's Python processes, each in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sink does to Spark's Python processes, and what it leaves alone."""
+"""Changes that the sink makes in Spark's Python processes, and state that it does not change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def no_delay(connection: socket.socket) -> bool:
 
 
 def as_spark_does(sock: socket.socket, call: Callable[[], T]) -> T:
-    """*call* as if ``pyspark/daemon.py`` had it run: in its function "worker", which has the connection as "sock"."""
+    """Run *call* as ``pyspark/daemon.py`` does: in its function "worker", which has the connection as "sock"."""
     loop = compile("def worker(sock, call):\n    return call()\n", "/somewhere/pyspark/daemon.py", "exec")
     names: dict[str, Any] = {}
     exec(loop, names)
@@ -58,7 +58,7 @@ class Cycle:
 
 @pytest.fixture
 def freezes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many modules there were at each freeze."""
+    """The number of modules at each freeze."""
     counted: list[int] = []
     monkeypatch.setattr(gc, "collect", lambda: 0)
     monkeypatch.setattr(gc, "freeze", lambda: counted.append(len(sys.modules)))
@@ -129,7 +129,8 @@ def test_unix_sockets_are_left_as_they_are() -> None:
 
 
 def test_a_default_timeout_of_the_application_changes_nothing(loopback: tuple[socket.socket, socket.socket]) -> None:
-    """It would make a new socket object for the same descriptor non-blocking, and PySpark would read nothing."""
+    """The default timeout would make a new socket object of the descriptor non-blocking, and PySpark would read
+    nothing."""
     connection, _ = loopback
 
     def task() -> bool:
@@ -182,7 +183,7 @@ def test_a_failed_task_leaves_the_process_tuned() -> None:
     assert gc.get_freeze_count() > 0
 
 
-# Another process: pandas is imported in this one.
+# Runs in another process: pandas is imported in this one.
 LAST_STEP = """
 import sys
 import pyarrow as pa
@@ -214,6 +215,6 @@ def test_spark_makes_its_message_as_expected() -> None:
 
 
 def test_a_function_of_a_task_uses_the_state_of_its_process() -> None:
-    """Spark pickles nested functions with the objects that they name."""
+    """Spark pickles nested functions together with the objects that they refer to."""
     passed_on = pickle.loads(CloudPickleSerializer().dumps(lambda: worker_process))  # type: ignore[no-untyped-call]
     assert passed_on() is worker_process

@@ -20,7 +20,7 @@ def write_archive(path: Path, *modules: str) -> None:
 
 
 def directories(archive: Path) -> set[int]:
-    """The copies that the importers of *archive* have; of Python 3.13 they have none."""
+    """The directories of the importers of *archive*; in Python 3.13 they keep none."""
     importers = [each for each in sys.path_importer_cache.values() if isinstance(each, zipimport.zipimporter)]
     found = [each for each in importers if each.archive == str(archive)]
     assert len(found) == 3, "the archive and two packages in it"
@@ -39,7 +39,7 @@ def test_packages_of_an_archive_share_its_directory(tmp_path: Path, monkeypatch:
     with WorkerProcess().task(tuned=True):
         assert len(directories(archive)) <= 1
         importlib.import_module("zipped_a.b")
-    # What is added later is found, once Spark says that there is something.
+    # A module that is added later is found after Spark has invalidated the caches.
     write_archive(archive, "zipped_a/b/d")
     importlib.invalidate_caches()
     with WorkerProcess().task(tuned=True):

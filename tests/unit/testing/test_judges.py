@@ -1,6 +1,6 @@
-"""What the judges of compatibility accept, by rule of the documentation that each names as its source.
+"""Schema changes that the judges of compatibility accept, by the rules of the documentation that each cites.
 
-Of Avro each answer is that of SchemaCompatibility of Avro's library for Java, 1.12.1.
+The expected results for Avro are those of SchemaCompatibility in Avro's library for Java, 1.12.1.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def decimal(scale: int) -> dict[str, Any]:
     return {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": scale}
 
 
-#: Reader, writer, and what is wrong.
+#: Reader, writer, and the problem.
 AVRO = [
     (record(field("a"), field("b", default=0)), record(field("a")), ""),
     (record(field("a"), field("b")), record(field("a")), "READER_FIELD_MISSING_DEFAULT_VALUE"),
     (record(field("a")), record(field("a"), field("b")), ""),
     (record(field("b", aliases=["a"])), record(field("a")), ""),
-    # Java's library refuses what may stand for two, and Apache's package takes the first.
+    # Java's library refuses an ambiguous field, and Apache's package takes the first candidate.
     (record(field("b", aliases=["a"])), record(field("a"), field("b")), "the field 'b' of the reader stands"),
     (record(field("a", aliases=["a"])), record(field("a")), "the field 'a' of the reader stands"),
     (record(name="n.S", aliases=["R"]), record(name="n.R"), ""),
@@ -106,7 +106,7 @@ def test_avro_names_the_place() -> None:
     assert said == "TYPE_MISMATCH: reader type: int not compatible with writer type: string at path '/fields/1/type'"
 
 
-#: Fields before and after, and what is wrong. Each pair is a message of its own in the same two files.
+#: Fields before and after, and the problem. Each pair is a message of its own in the same two files.
 PROTOBUF = [
     ("optional int32 a = 1;", "optional int32 a = 1; optional string b = 2;", ""),
     ("optional int32 a = 1; optional string b = 2;", "optional int32 a = 1;", ""),
@@ -148,7 +148,7 @@ PROTOBUF = [
 
 
 def proto(at: int) -> SchemaText:
-    """All that PROTOBUF has before (*at* 0) or after."""
+    """All messages of PROTOBUF before (*at* 0) or after the change."""
     declared = "message N { optional M0 m = 1; } message O {} enum E { A = 0; }"
     messages = " ".join(f"message M{number} {{ {each[at]} }}" for number, each in enumerate(PROTOBUF))
     return SchemaText(f'syntax = "proto2"; package p; {declared} {messages}')
@@ -179,7 +179,7 @@ def test_protobuf_of_other_syntaxes() -> None:
             ('syntax = "proto2"', "p", "optional group A = 1 {}"),
         )
     )
-    # A field of proto3 has no label if none is written, and then Confluent's registry does not compare it.
+    # A proto3 field without a written label has none, and then Confluent's registry does not compare it.
     (said,) = protobuf_problems(two, one)
     assert said == "FIELD_NUMERIC_LABEL_CHANGED: the field at path '#/M/2' is repeated, and was optional"
     assert protobuf_problems(other, one) == ["PACKAGE_CHANGED: the package is 'q', and was 'p'"]
@@ -203,7 +203,7 @@ def partly(kind: str, **properties: Any) -> dict[str, Any]:
 
 INT, TEXT, NUMBER, NULL = ({"type": each} for each in ("integer", "string", "number", "null"))
 
-#: Reader, writer, and what is wrong.
+#: Reader, writer, and the problem.
 JSON = [
     (closed(a="integer", b="string"), closed(a="integer"), ""),
     (
@@ -295,7 +295,7 @@ def test_json(reader: Any, writer: Any, expected: str) -> None:
     ],
 )
 def test_json_that_is_not_judged_is_refused(schema: dict[str, Any]) -> None:
-    """Unless nothing of it was changed."""
+    """Refused unless it is unchanged."""
     changed = {"type": "object", "properties": {"a": schema}}
     assert said_of(json_problems, changed, changed) == ""
     for pair in ((changed, opened(a={"type": "object"})), (opened(a={"type": "object"}), changed)):

@@ -1,4 +1,4 @@
-"""What a registry in memory keeps, answers and refuses; no socket."""
+"""The state, the responses and the errors of a registry in memory, without a socket."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def ask(store: SchemaStore, method: str, path: str, **body: Any) -> tuple[int, A
 
 
 A = record(("a", "int"))
-#: A field without a default is new: earlier data cannot be read.
+#: The new field has no default: earlier data cannot be read.
 A_AND_B = record(("a", "int"), ("b", "int"))
-#: A field with a default is new.
+#: The new field has a default.
 A_AND_DEFAULT = record(("a", "int"), ("b", "int", 0))
 
 
@@ -195,12 +195,12 @@ def test_protobuf_is_kept_as_text_and_answered_as_descriptor_too() -> None:
     (status, serialized) = ask(store, "GET", "/schemas/ids/1?format=serialized")
     file = FileDescriptorProto.FromString(base64.b64decode(serialized["schema"]))
     assert (status, [each.name for each in file.message_type]) == (200, ["N", "M"])
-    # The same schema, by another file name and as a descriptor, is no other version.
+    # The same schema, with another file name and as a descriptor, is not a new version.
     file.name = "other.proto"
     again = base64.b64encode(file.SerializeToString()).decode()
     assert ask(store, "POST", path, schema=again, schemaType="PROTOBUF")[1]["version"] == 1
     assert ask(store, "GET", f"{path}/1?format=serialized")[1]["schema"] == serialized["schema"]
-    # What others import may have no message.
+    # A file for imports need not contain a message.
     assert ask(store, "POST", "/subjects/e/versions", schema="enum E { A = 0; }", schemaType="PROTOBUF")[0] == 200
     refused = ask(store, "POST", path, schema="message M {", schemaType="PROTOBUF")
     assert (refused[0], "Invalid schema: the Protobuf schema is invalid" in refused[1]["message"]) == (422, True)
@@ -223,12 +223,12 @@ def test_references_are_kept_and_compared() -> None:
     assert ask(store, "POST", "/subjects/address/versions", schema=ADDRESS % "string", schemaType=None)[1]["id"] == 1
     ids = [ask(store, "POST", "/subjects/order/versions", **referring(version=each))[1]["id"] for each in (-1, 1)]
     assert ids == [2, 2]
-    # The same text without the reference is no schema.
+    # The same text without the reference is not a valid schema.
     assert ask(store, "POST", "/subjects/order", schema=ORDER)[0] == 422
     found = ask(store, "POST", "/subjects/order", **referring())[1]
     assert (found["version"], found["references"]) == (1, referring()["references"])
     assert referring().items() <= ask(store, "GET", "/schemas/ids/2")[1].items()
-    # Whoever has it in one piece finds it too.
+    # The same schema in one text finds the version, too.
     whole = json.loads(ORDER)
     whole["fields"][0]["type"] = json.loads(ADDRESS % "string")
     assert ask(store, "POST", "/subjects/order", schema=json.dumps(whole))[1]["version"] == 1
@@ -245,7 +245,7 @@ def test_references_are_kept_and_compared() -> None:
     assert ask(store, "GET", "/subjects/address/versions/1/referencedby") == (200, [])
     assert ask(store, "GET", "/subjects/address/versions/1/referencedby?deleted=true") == (200, [2])
     assert ask(store, "DELETE", "/subjects/address") == (200, [1, 2])
-    # What is deleted and referred to by what is deleted stays, and is read.
+    # A deleted schema to which a deleted schema refers is kept, and can be read.
     assert ask(store, "DELETE", "/subjects/address?permanent=true")[1]["error_code"] == 42206
     assert ask(store, "POST", "/subjects/order?deleted=true", **referring())[1]["deleted"]
     assert ask(store, "DELETE", "/subjects/order?permanent=true") == (200, [1])
@@ -268,7 +268,7 @@ def test_references_that_are_none_are_refused(listed: Any) -> None:
     assert "expected name, subject and version" in answered["message"]
 
 
-#: Of each schema in other words, the words of Avro's own library for Java.
+#: Schemas, with the canonical form of each by Avro's own library for Java.
 SAME_IN_AVRO = [
     (
         '{"fields":[{"type":"string","name":"id"},{"name":"n","default":null,"type":["null","int"]}],'
@@ -312,7 +312,7 @@ def test_schemas_are_compared_as_avro_writes_them(words: str, text: str) -> None
     assert ask(store, "POST", "/subjects/s/versions", schema=text)[1] == first
 
 
-#: What Avro's library for Java refuses in a new schema, and what it takes.
+#: Results of Avro's library for Java for new schemas: refused or accepted.
 ODD_IN_AVRO = [
     (record(("a", "int", "x")), False),
     (record(("a", "int", None)), False),
@@ -355,7 +355,7 @@ def test_normal_forms_are_the_same_in_any_order() -> None:
         paths = "/subjects/n/versions?normalize=true", "/subjects/n/versions"
         ids = [ask(store, "POST", paths[0], schema=each, schemaType=kind)[1]["id"] for each in words]
         assert ids[0] == ids[1]
-        # As a property of the subject.
+        # As a configuration of the subject.
         assert ask(store, "PUT", "/config/n", normalize=True) == (200, {"normalize": True})
         assert ask(store, "POST", paths[1], schema=words[1], schemaType=kind)[1]["id"] == ids[0]
 
@@ -375,7 +375,7 @@ def test_versions_are_deleted_in_two_steps() -> None:
     assert ask(store, "GET", "/schemas/ids/1/subjects") == (200, [])
     assert ask(store, "GET", "/schemas/ids/1/versions?deleted=true") == (200, [{"subject": "s", "version": 1}])
     assert ask(store, "GET", "/schemas/ids/1")[1]["schema"] == A
-    # The same schema again: the same id, a new number, and the old one is gone.
+    # The same schema again: the same id, a new version, and the old version is removed.
     again = ask(store, "POST", "/subjects/s/versions", schema=A)[1]
     assert (again["id"], again["version"]) == (1, 3)
     assert ask(store, "GET", "/subjects/s/versions?deleted=true") == (200, [2, 3])
@@ -389,7 +389,7 @@ def test_versions_are_deleted_in_two_steps() -> None:
     assert ask(store, "GET", "/subjects?deleted=true") == (200, [])
     assert ask(store, "GET", "/config/s")[1]["error_code"] == 40408
     assert ask(store, "GET", "/schemas/ids/1")[1]["error_code"] == 40403
-    # Records may have these ids: they do not come again.
+    # Records may contain these ids, so they are not used again.
     assert ask(store, "POST", "/subjects/s/versions", schema=A)[1]["id"] == 3
 
 
@@ -424,7 +424,7 @@ def test_modes() -> None:
     assert [(each["id"], each["version"]) for each in found] == [(40, 1), (41, 2), (40, 1)]
     assert ask(store, "POST", path, schema=record(("c", "int")), id=50, version=9)[1]["version"] == 9
     assert ask(store, "GET", "/subjects/s/versions") == (200, [1, 2, 9])
-    # Ids go on after those that were imported.
+    # New ids continue after the imported ones.
     assert ask(store, "POST", "/subjects/other/versions", schema=record())[1]["id"] == 51
     assert ask(store, "GET", "/mode?defaultToGlobal=true") == (200, {"mode": "READWRITE"})
     assert ask(store, "PUT", "/mode?force=true", mode="IMPORT")[0] == 200
@@ -442,7 +442,7 @@ def test_contracts_are_kept() -> None:
     first = ask(store, "POST", path, schema=A, metadata={**owner, "tags": None}, ruleSet={"domainRules": [RULE]})[1]
     assert (first["id"], first["metadata"]) == (plain["id"] + 1, owner)
     assert first["ruleSet"] == {"domainRules": [{name: each for name, each in RULE.items() if each}]}
-    # Whoever has none gets that of the version before, and is found by it.
+    # A schema without metadata gets that of the version before, and is found by it.
     assert ask(store, "POST", path, schema=A)[1] == first
     second = ask(store, "POST", path, schema=A_AND_DEFAULT)[1]
     assert (second["metadata"], second["ruleSet"]) == (owner, first["ruleSet"])
@@ -508,7 +508,7 @@ def opened(disk: MemoryFileSystem) -> SchemaStore:
     return SchemaStore(CheckedFile(FILE.parent, disk, FILE.name))
 
 
-#: Each changes what is kept.
+#: Each request changes the state.
 CHANGES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/subjects/s/versions", {"schema": A}),
     ("PUT", "/config/s", {"compatibility": "NONE", "normalize": True}),

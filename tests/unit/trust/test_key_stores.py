@@ -1,4 +1,4 @@
-"""Key stores that Java's keytool has made, and what is no key store."""
+"""Key stores that Java's keytool has written, and invalid key stores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_hashes_without_end_and_nul_are_refused_at_once() -> None:
 
 @pytest.mark.parametrize("form", ["a string of one piece", "pieces until a mark", "a marked sequence"])
 def test_hashes_without_end_are_refused_in_ber(form: str) -> None:
-    """A store ends with its checksum, a salt, and how often it is hashed."""
+    """A store ends with its checksum, a salt, and the number of hash iterations."""
     store = pkcs12.serialize_key_and_certificates(
         b"a", ec.generate_private_key(ec.SECP256R1()), None, None, BestAvailableEncryption(b"pw")
     )
@@ -65,12 +65,13 @@ def test_hashes_without_end_are_refused_in_ber(form: str) -> None:
 
 
 def _with_iterations(store: bytes, count: int) -> bytes:
-    """*store* whose checksum is hashed *count* times: the last number of a store, two bytes longer than it was."""
+    """*store* with *count* iterations of its checksum's hash: the last number of a store, two bytes longer than before.
+    """
     tail = store.rindex(b"\x02\x02")
     assert tail == len(store) - 4
     longer = store[:tail] + b"\x02\x04" + count.to_bytes(4)
     data = bytearray(longer)
-    # The store is a sequence with a length of two bytes, and the checksum one of a byte at the end.
+    # The store is a sequence with a length of two bytes, and the checksum one with a length of one byte at the end.
     assert data[:2] == b"\x30\x82"
     data[2:4] = (len(data) - 4).to_bytes(2)
     mac = next(at for at in range(tail, 0, -1) if data[at] == 0x30 and at + 2 + data[at + 1] == len(store))
@@ -137,7 +138,7 @@ def test_stores_of_keytool_are_read(stores: Path, kind: str, said: str) -> None:
     assert {ssl.PEM_cert_to_DER_cert(part) for part in parts} == expected and len(parts) == 2
     pem = key_and_chain((stores / f"key.{kind}").read_bytes(), PASSWORD, "")
     assert pem == IDENTITY.key_pem() + IDENTITY.certificate_pem + AUTHORITY.pem
-    # Both types read both formats, as in Java.
+    # Both types accept both formats, as in Java.
     reference = f"${{dir:{stores}:password}}"
     options = {
         "truststore_location": f"DIR/trust.{kind}", "truststore_type": said, "truststore_password": reference,
@@ -201,7 +202,7 @@ def test_damaged_stores_are_refused(stores: Path) -> None:
     def damage(data: bytes, at: int, new: bytes, removed: int) -> None:
         at %= len(data)
         changed = data[:at] + new + data[at + removed :]
-        # Without the check of integrity, so that the reader itself is reached.
+        # Without the integrity check, so that the data reaches the reader itself.
         for read in (
             lambda: trusted_certificates(changed, ""),
             lambda: trusted_certificates(changed, PASSWORD),

@@ -1,4 +1,4 @@
-"""PEM as it is pasted, and private keys as older programs encrypted them."""
+"""PEM with the whitespace of pasted text, and private keys as older programs encrypted them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_headers_of_old_encrypted_keys_stay() -> None:
 
 @with_each("text", ["-----BEGIN C" * 200_000, "-----BEGIN C-----" * 200_000, f"-----BEGIN C{'-' * 2_000_000}"])
 def test_blocks_that_do_not_end_cost_no_more_than_their_length(text: str) -> None:
-    # Each would take hours if the end of each block were looked for.
+    # Each would take hours if a reader searched for the end of each block.
     with pytest.raises(ValueError, match="does not end as it begins"):
         rebuilt(text)
 

@@ -1,4 +1,4 @@
-"""How values look on the pages."""
+"""The display of values on the pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.cases import with_each
         (b"\x00\xff\xff\xff\xff\x02", ShownBytes("bytes", "00 ff ff ff ff 02", 0)),
         (b'\x00\x00\x00\x00\x07{"a": 1}', ShownBytes("schema 7", '{"a": 1}', 0)),
         (b"\x00", ShownBytes("bytes", "00", 0)),
-        # These turn the text around, end a line of a terminal, or are not seen.
+        # These characters reverse the text, control a terminal, or are invisible.
         ("a\u202eb\x1b[0m\u200b".encode(), ShownBytes("text", "a\\u202eb\\x1b[0m\\u200b", 0)),
         (b"line\n\tnext", ShownBytes("text", "line\n\tnext", 0)),
     ],
