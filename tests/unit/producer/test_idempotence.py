@@ -315,8 +315,7 @@ def test_halves_of_a_split_batch_count_as_two_in_flight() -> None:
 
 
 def test_acknowledgements_out_of_order_leave_no_gap() -> None:
-    """A batch after the failed one was stored, so that one was, too; later responses about older batches add nothing.
-    """
+    """A batch after the failed one was stored, so that one was, too; later responses about older ones add nothing."""
     manager = make_manager()
     first, given_up, last = drained(manager), drained(manager), drained(manager)
     manager.failed(given_up)

@@ -1,6 +1,6 @@
-"""Speculative copies of tasks wait for the first attempt, the first failure ends all attempts, and dynamic allocation
-must
-keep the executors that have the rows."""
+"""Copies of slow tasks wait for the first attempt, the first failure ends all attempts, and dynamic allocation must
+keep
+the executors that have the rows."""
 
 from __future__ import annotations
 

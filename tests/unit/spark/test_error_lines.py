@@ -1,5 +1,4 @@
-"""The line that names the failure for programs, in the error of a task or of the driver, and the parsing of that line.
-"""
+"""The line that names the failure for programs, in the error of a task or of the driver, and its parsing."""
 
 from __future__ import annotations
 

@@ -64,5 +64,5 @@ def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure, 
         figure("interrupted", f"{tried} points")
         stored = read_topic(cluster.bootstrap_servers, TOPIC)
         assert {record.value for record in stored} <= expected
-        # All rows that a task has reported as written are stored, once for each task.
+        # All rows of each task that completed are stored.
         assert all(sum(record.value == value for record in stored) >= whole for value in expected)

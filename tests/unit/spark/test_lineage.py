@@ -102,7 +102,7 @@ def test_it_is_off_by_itself_and_harms_no_write(
 
 
 def test_transport_with_a_thread_has_sent_the_event_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event is sent when the driver ends, and threads do not accumulate over micro-batches."""
+    """The event is sent before a driver may end, and no thread remains of the micro-batches."""
     received = []
 
     class Server(BaseHTTPRequestHandler):

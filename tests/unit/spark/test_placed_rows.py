@@ -84,9 +84,8 @@ def test_rows_of_several_topics_are_in_their_own_partitions(cluster: EmbeddedClu
 
 
 def bad_rows() -> tuple[list[pa.RecordBatch], dict[int, int]]:
-    """Two batches of rows of two topics, and the missing partitions of the rows that cannot be written, by their
-    numbers in
-    the task."""
+    """Two batches of rows of two topics, and the missing partitions of the rows that cannot be written, by row number
+    in the task."""
     topics = [NARROW, WIDE, WIDE, NARROW] * 8
     bad = dict.fromkeys((3, 8, 13, 21, 22, 30), 9) | {4: 3, 27: 3}
     named = [bad.get(number, 5 if topic == WIDE else None) for number, topic in enumerate(topics)]

@@ -129,8 +129,7 @@ def test_unix_sockets_are_left_as_they_are() -> None:
 
 
 def test_a_default_timeout_of_the_application_changes_nothing(loopback: tuple[socket.socket, socket.socket]) -> None:
-    """The default timeout would make a new socket object of the descriptor non-blocking, and PySpark would read
-    nothing."""
+    """It would make a new socket object of the same descriptor non-blocking, and PySpark would read nothing."""
     connection, _ = loopback
 
     def task() -> bool:

@@ -65,8 +65,7 @@ def test_hashes_without_end_are_refused_in_ber(form: str) -> None:
 
 
 def _with_iterations(store: bytes, count: int) -> bytes:
-    """*store* with *count* iterations of its checksum's hash: the last number of a store, two bytes longer than before.
-    """
+    """*store* with *count* iterations of its checksum's hash: the last number of a store, in two bytes more."""
     tail = store.rindex(b"\x02\x02")
     assert tail == len(store) - 4
     longer = store[:tail] + b"\x02\x04" + count.to_bytes(4)

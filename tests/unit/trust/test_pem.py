@@ -1,4 +1,4 @@
-"""PEM with the whitespace of pasted text, and private keys as older programs encrypted them."""
+"""PEM in all the forms in which users paste it, and private keys as older programs encrypted them."""
 
 from __future__ import annotations
 
