@@ -1,4 +1,4 @@
-"""The metadata in setup.cfg match the packages in the tree."""
+"""The metadata in setup.cfg, the built packages and the workflows match the files in the tree."""
 
 from __future__ import annotations
 

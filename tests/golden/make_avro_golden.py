@@ -1,10 +1,10 @@
-"""Make golden Avro: rows of many types, and the schema and payloads that spark-avro's ``to_avro`` makes of them.
+"""Make golden Avro: rows of many types, with the schema and the payloads of spark-avro's ``to_avro``.
 
     python tests/golden/make_avro_golden.py --jar spark-avro_2.13-4.1.1.jar
 
 The jar is that of org.apache.spark:spark-avro_2.13 in Maven Central. The rows go to ``tests/golden/avro.json`` as an
-Arrow stream. kafkalite's payloads of the same rows are also read back by spark-avro's ``from_avro``: the script fails
-where they differ.
+Arrow stream. spark-avro's ``from_avro`` also reads kafkalite's payloads of the same rows: the script fails if they
+differ.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _as_stream(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _check_reading(spark: SparkSession, rows: DataFrame, values: pa.Array) -> None:
-    """RuntimeError when from_avro does not read what kafkalite writes."""
+    """Raise RuntimeError if from_avro does not read the values that kafkalite writes."""
     schema = derive_schema(values.type, "value")
     payloads = avro_encoder(schema, values.type, "value").encode(values).to_pylist()
     read = spark.createDataFrame([(each,) for each in payloads], "payload binary")

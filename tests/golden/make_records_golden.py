@@ -1,4 +1,4 @@
-"""Make golden record batches: the same records, written by three foreign producers with every codec.
+"""Make golden record batches: the same records, written by three other producers with every codec.
 
     scripts/kafka.sh start --port 19192 --dir .work/kafka/golden
     python tests/golden/make_records_golden.py --broker 127.0.0.1:19192 --data .work/kafka/golden/node-1/data \
@@ -6,9 +6,9 @@
     scripts/kafka.sh stop --dir .work/kafka/golden
 
 librdkafka and Apache Kafka's Java client (driven through py4j; DIRECTORY holds the jars of a Kafka distribution) write
-``RECORDS`` into one topic a codec: what the broker then has in the topic's first segment are their batches, with base
-offset and leader epoch filled in. kafka-python's encoder (it needs python-snappy) makes batches without a broker.
-All go to ``tests/golden/records``.
+``RECORDS`` into one topic per codec: the batches in the topic's first segment on the broker are theirs, with base
+offset and leader epoch filled in. kafka-python's encoder (it needs python-snappy) makes batches without a broker. All
+go to ``tests/golden/records``.
 """
 
 from __future__ import annotations

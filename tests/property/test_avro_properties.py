@@ -93,7 +93,7 @@ def _without_logical_types(avro: Any) -> Any:
 
 
 def test_many_rows_of_all_lengths_equal_fastavro() -> None:
-    """Lengths from 0 to beyond three bytes of a varint, in one batch."""
+    """Rows of all lengths from 0 to those whose varint has more than three bytes, in one batch."""
     sizes = np.r_[0:200, 8190:8194, 1_048_570:1_048_580].tolist()
     rows = [{"text": "x" * size, "data": b"y" * (size % 15)} for size in sizes]
     kind = pa.struct([("text", pa.string()), ("data", pa.binary())])

@@ -27,7 +27,7 @@ from tests.fakes.sender_world import SenderWorld
 from tests.support import amounts
 
 EPISODES = amounts.FUZZ_EPISODES
-#: Passes of the loop that an episode may take, delivery time-outs and reconnects included.
+#: Passes of the loop that an episode may take, including delivery timeouts and reconnects.
 MOST_STEPS = 3_000
 
 
@@ -147,7 +147,7 @@ def _too_few_or_many(rng: random.Random, body: ProduceResponse) -> None:
 
 
 METADATA_LIES = [_no_brokers, _other_addresses, _no_topics, _refused, _no_leaders, _other_partitions, _partition_errors]
-#: The last needs version 10.
+#: The last one requires version 10.
 PRODUCE_LIES = [_codes, _other_places, _other_topic, _too_few_or_many, _false_leaders]
 
 

@@ -89,7 +89,7 @@ def test_values_under_null_rows_are_not_written(shape: Shape, data: st.DataObjec
 
 
 def test_many_rows_of_all_lengths_equal_googles_library() -> None:
-    """Lengths from 0 to beyond three bytes of a varint, in one batch."""
+    """Rows of all lengths from 0 to those whose varint has more than three bytes, in one batch."""
     from google.protobuf.wrappers_pb2 import StringValue
 
     sizes = np.r_[0:300, 16_380:16_388, 2_097_140:2_097_160].tolist()

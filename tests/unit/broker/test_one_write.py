@@ -1,4 +1,5 @@
-"""All changes of a request are stored in one write, however many topics it names: others do not wait for its disk."""
+"""All changes of a request are stored in one write, however many names it has: other requests do not wait for its disk.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ OF_SINK = ["WRITE TRANSACTIONAL_ID a sink PREFIXED", "READ GROUP a sink LITERAL"
 def test_the_commands_are_what_the_job_needs(
     options: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Nothing listens there.
+    # No server listens on this address.
     server = ("--bootstrap-server", "127.0.0.1:1")
     assert run(["check", *options, "--print-acls", "User:job", *server]) == 0
     printed = capsys.readouterr().out

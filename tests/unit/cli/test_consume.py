@@ -1,4 +1,4 @@
-"""``kafkalite consume`` against a stand-in for the log reader."""
+"""``kafkalite consume`` with a fake log reader."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FakeReader:
 
 
 class FakeAdmin:
-    """Knows three partitions that end at 1, 10 and 100, and one without a leader."""
+    """Has three partitions that end at 1, 10 and 100, and one without a leader."""
 
     properties: ClassVar[dict[str, Any]] = {}
 

@@ -425,7 +425,7 @@ def test_memory_is_refused_in_the_middle_of_a_change() -> None:
     refused: list[bool] = []
 
     def pieces() -> Iterator[bytearray]:
-        """Allocates in the middle of the change, as a signal handler may do at this point."""
+        """Try to allocate in the middle of the change, as a signal handler may do at this point."""
         refused.append(pool.try_allocate(100) is None)
         yield bytearray()
 

@@ -27,7 +27,7 @@ from tests.fakes.interrupting import Points, interrupt
 from tests.fakes.producing import TOPIC
 from tests.support import amounts
 
-#: "all": every line. Otherwise some of the lines.
+#: "all": every line. Otherwise a sample of the lines.
 _ALL = amounts.INTERRUPT_POINTS == "all"
 
 #: Otherwise every n-th line; for the many lines of column calls, every n-th of those.

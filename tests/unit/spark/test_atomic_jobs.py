@@ -1,6 +1,5 @@
 """Copies of slow tasks wait for the first attempt, the first failure ends all attempts, and dynamic allocation must
-keep
-the executors that have the rows."""
+keep the executors that have the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas in options: the schema itself, a file, or the registry's schema."""
+"""Schemas in options: the text of a schema, the path of a file, and the text that is registered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All logs of a data directory."""
+"""All the logs of a data directory: opening, flushing, housekeeping and deletion."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_a_flush_by_age_counts_from_when_it_was_asked(disk: Disk) -> None:
     log.flush_if_older(3100)
     assert disk.forget_flushed() == [0, 2]
     assert flushed_at(3101, 3300) == []
-    # From 0 on, and with what is written later.
+    # A record that was written at time 0 is flushed after 100 ms, together with a later one.
     write(log)
     assert flushed_at(0, 50) == []
     write(log)

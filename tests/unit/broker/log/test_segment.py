@@ -381,7 +381,7 @@ def test_only_bytes_before_the_end_of_the_seal_are_checked(disk: Disk) -> None:
         header = parse_header(data)
         segment.append(header, header.base_offset, header.partition_leader_epoch, (data,))
     whole = b"".join(BATCHES)
-    # A checked answer has whole batches only.
+    # A verified response has whole batches only.
     for first, last in ((0, 4), (5, 7), (6, 8)):
         asked = at[last] - at[first] + 10
         assert segment.read(at[first], asked, whole_first_batch=True) == whole[at[first] : at[last]]
