@@ -1,5 +1,4 @@
-"""All changes of a request are stored in one write, however many names it has: other requests do not wait for its disk.
-"""
+"""All changes of a request are stored in one write, however many names it has: others do not wait for its disk."""
 
 from __future__ import annotations
 
