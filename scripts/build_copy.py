@@ -1,9 +1,9 @@
-"""Copies what is built, with the number of the build, and with addresses that work on an index's page.
+"""Copies the sources of a build, with the number of the build, and with links that work on a package index's page.
 
     python -P scripts/build_copy.py FOLDER NUMBER [URL REF]
 
-Called by ``scripts/build.sh``. In a checkout the version is that of the next release, and the README's links are paths;
-in FOLDER they are NUMBER, and addresses in the repository at URL as of REF, a tag or a commit.
+Called by ``scripts/build.sh``. A checkout has the version of the next release, and its README links to paths. FOLDER
+gets NUMBER as its version, and links to the repository at URL as of REF, a tag or a commit.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _FOLDERS: Final = ("kafka_sink", "pyspark_kafkalite")
 _FILES: Final = ("LICENSE", "README.md", "pyproject.toml", "setup.cfg")
-#: A link or a picture of Markdown, and its path.
+#: A link or an image in Markdown, and its path.
 _LINK: Final = re.compile(r"(!?)(\[[^\]]*\])\((?!https?://|#)([^)]+)\)")
 
 
 def build_copy(folder: Path, number: str, url: str = "", ref: str = "") -> None:
-    """Write what is built into *folder*."""
+    """Write the sources of the build into *folder*, with *number* as their version."""
     for name in _FOLDERS:
         shutil.copytree(_ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in _FILES:
@@ -41,7 +41,7 @@ def build_copy(folder: Path, number: str, url: str = "", ref: str = "") -> None:
 
 
 def project_urls(url: str, ref: str) -> str:
-    """Lines of setup.cfg; none without *url*."""
+    """Return the lines of setup.cfg for ``project_urls``; an empty text without *url*."""
     if not url:
         return ""
     places = {
@@ -55,7 +55,7 @@ def project_urls(url: str, ref: str) -> str:
 
 
 def with_addresses(page: str, url: str, ref: str) -> str:
-    """*page* with its paths, which start at the checkout, as addresses; pictures as what they are."""
+    """Return *page* with URLs instead of paths relative to the checkout; images link to their raw files."""
     return _LINK.sub(
         lambda found: f"{found[1]}{found[2]}({url}/{'raw' if found[1] else 'blob'}/{ref}/{found[3]})", page
     )

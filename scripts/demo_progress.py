@@ -1,6 +1,6 @@
 """Draws a progress bar on stderr while scripts/demo.sh writes a topic, until it is ended.
 
-Its rows are the records that the topic's partitions have, open transactions included.
+It counts the records in the topic's partitions, including those of open transactions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rows"))
     console = Console(stderr=True)
     with (
-        # A broker that does not answer is the job's problem, which the job reports.
+        # The job reports a broker that does not answer.
         contextlib.suppress(KeyboardInterrupt, KafkaError),
         Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress,
         AdminClient(options.bootstrap_servers) as admin,

@@ -30,7 +30,7 @@ from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.spark.write_spec import KAFKA_PREFIX
 from scripts.pages import print_into
 
-#: A class is in the first section that has one of its base classes, or itself.
+#: A class belongs to the first section that lists the class or one of its base classes.
 SECTIONS: Final[Mapping[str, tuple[type[KafkaError], ...]]] = {
     "Options, columns and packages": (ConfigError, RequirementError),
     "Rows": (RowError,),

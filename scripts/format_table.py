@@ -1,7 +1,7 @@
 """Writes the table of types into a page: ``python -m scripts.format_table docs/formats.md``.
 
-Run manually when a type changes; a test checks that the page is up to date. What the table says is tried: each type is
-derived, matched with each type of Avro and of Protobuf, and an example is written as JSON.
+Run manually when a type changes; a test checks that the page is up to date. The script computes every cell: it derives
+each type, matches it with each type of Avro and of Protobuf, and writes an example as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kafka_sink.formats.protobuf.schema import (
 from kafka_sink.spark.driver.column_formats import arrow_type
 from scripts.pages import print_into
 
-#: Each type, with a value as Arrow takes it.
+#: Each type, with a value that Arrow accepts.
 _SPARK: Final[tuple[tuple[t.DataType, Any], ...]] = (
     (t.BooleanType(), True),
     (t.ByteType(), 1),
@@ -52,7 +52,7 @@ _SPARK: Final[tuple[tuple[t.DataType, Any], ...]] = (
     (t.MapType(t.StringType(), t.IntegerType()), [("a", 1)]),
     (t.StructType([t.StructField("a", t.IntegerType())]), {"a": 1}),
     (t.NullType(), None),
-    # These are refused.
+    # The formats refuse these types.
     (t.YearMonthIntervalType(), None),
     (t.CalendarIntervalType(), None),
     (t.VariantType(), None),
@@ -90,7 +90,7 @@ _AVRO: Final[tuple[Any, ...]] = (
     *({"type": name, "logicalType": each} for name, logical in _LOGICAL.items() for each in logical),
 )
 
-#: The types that a field of a given message may have, and their names if they are no scalars.
+#: The types that a field of a given message may have, and their names unless they are scalars.
 _PROTOBUF: Final = (
     *((each, "") for each in ("bool", "int32", "sint32", "sfixed32", "uint32", "fixed32")),
     *((each, "") for each in ("int64", "sint64", "sfixed64", "uint64", "fixed64")),

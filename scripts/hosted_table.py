@@ -34,7 +34,7 @@ def hosted_table() -> str:
 
 
 def _verdict(runtime: Mapping[str, Any]) -> str:
-    """What pip and the first import say there."""
+    """Return whether pip and the first import accept the runtime, and what to choose or do there."""
     fitting = [each for each in runtime["python"] if parse_version(each) >= _oldest_python()]
     missing = list(_too_old(runtime["pins"])) if fitting else [f"Python before {'.'.join(map(str, _oldest_python()))}"]
     said = [f"refused: {', '.join(missing)}" if missing else "fits" if runtime["pins"] else ""]

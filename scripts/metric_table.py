@@ -1,7 +1,6 @@
 """Writes the tables of metrics into a page: ``python -m scripts.metric_table docs/metrics.md``.
 
-Run manually when a metric changes; a test checks that the page is up to date. It only reads the tables beside the
-metrics.
+Run manually when a metric changes; a test checks that the page is up to date. It only reads the metrics' declarations.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from kafka_sink.reports import writes
 from kafka_sink.ui import cluster_view
 from scripts.pages import print_into
 
-#: Heading → what the labels are, and the families.
+#: Heading → the meaning of the labels, and the families.
 SECTIONS: Final[Mapping[str, tuple[str, Iterable[Family]]]] = {
     "Streams and versions": (
         "Of a `progress_listener` with its `tags` as labels, and of `kafkalite ui --report` with the file's name as "

@@ -15,7 +15,7 @@ from scripts.pages import print_into
 
 
 def move_table() -> str:
-    """The rules and the words that they use, in Markdown."""
+    """Return the rules, and the meanings of the words that they use, in Markdown."""
     lines = [
         "| | fence | last transaction of the driver (end) | decided batch | and | move | why it is safe |",
         "| --- | --- | --- | --- | --- | --- | --- |",

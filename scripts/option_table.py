@@ -29,7 +29,7 @@ from kafka_sink.spark.write_spec import (
 )
 from scripts.pages import print_into
 
-#: Producer options whose meaning is another one in the sink: each task has a producer.
+#: Producer options that have another meaning in the sink, because each task has a producer.
 SINK_MEANINGS: Final[Mapping[str, str]] = {
     "acks": (
         "acknowledgements to wait for: from all in-sync replicas (all or -1), or from the leader (1). 0 is refused: "
@@ -48,15 +48,15 @@ SINK_MEANINGS: Final[Mapping[str, str]] = {
 
 
 class Group(NamedTuple):
-    """Options of one purpose: how they are used, and a pattern that their names fit unless their declarations name the
-    group."""
+    """Options of one purpose: an example of their use, and a pattern that matches their names unless their declarations
+    name the group."""
 
     heading: str
     example: str
     names: str = "-"
 
 
-#: An option belongs to the first group that its name fits.
+#: An option belongs to the first group whose pattern matches its name.
 GROUPS: Final = (
     Group(
         TOPIC_AND_ROWS,
@@ -117,8 +117,8 @@ _HEAD: Final = "| option | default | meaning |\n| --- | --- | --- |\n"
 
 
 def option_tables() -> str:
-    """The groups in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with what they are for the
-    sink; each with a heading to link to, and an example."""
+    """Return the groups in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with their meaning in
+    the sink; each with a heading to link to, and an example."""
     tables = [
         markdown_table(WriteSpec),
         markdown_table(SinkOptions),
@@ -165,7 +165,7 @@ def markdown_table(
 
 
 def _named(option: str) -> str:
-    """The option with an anchor of its name, which links have as Spark's users write it."""
+    """Return the option with an anchor for links, in the spelling that Spark's users write."""
     return f'<a id="{option}"></a>`{option}`'
 
 

@@ -1,6 +1,6 @@
-"""Pages of which a part is printed: tables of options, types, metrics and measurements.
+"""Pages with a generated part: tables of options, types, metrics and measurements.
 
-Such a part has a name, and stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
+Such a part has a name, and is between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def printed(page: Path, name: str) -> str:
-    """The part *name* of *page*.
+    """Return the generated part *name* of *page*.
 
     :raises SystemExit: if the page does not have it.
     """
@@ -17,7 +17,7 @@ def printed(page: Path, name: str) -> str:
 
 
 def print_into(page: Path, name: str, lines: str) -> None:
-    """Replace the part *name* of *page* by *lines*, each with its line feed.
+    """Replace the generated part *name* of *page* with *lines*, each with its line feed.
 
     :raises SystemExit: if the page does not have it.
     """

@@ -1,4 +1,4 @@
-"""Makes the pictures of README and of docs/ from runs: the pages of a stream and a topic, a report, and a notebook.
+"""Takes the screenshots of README and docs/ from runs: the pages of a stream and a topic, a report, and a notebook.
 
     python -m scripts.pictures [NAME …]      all of them, or ui-streams, ui-topic, report, notebook
 
@@ -42,7 +42,7 @@ caption { text-align: left; font-weight: bold; padding: 4px 0; }
 
 
 def take(name: str, url: str, width: int, height: int, *, is_dark: bool = False, until: str = "true") -> None:
-    """Save the page at *url*, when the JavaScript *until* is true; all of it if *height* is 0."""
+    """Save a screenshot of *url* once the JavaScript *until* is true; of the whole page if *height* is 0."""
     from selenium.webdriver.support.wait import WebDriverWait
 
     with browser(width, height, is_dark=is_dark) as running:
@@ -56,7 +56,7 @@ def take(name: str, url: str, width: int, height: int, *, is_dark: bool = False,
 
 
 def take_html(name: str, folder: Path, body: str, width: int, height: int) -> None:
-    """Save a page with *body*."""
+    """Save a screenshot of a page with *body*."""
     page = folder / f"{name}.html"
     style = _STYLE + HtmlFormatter().get_style_defs(".highlight")
     page.write_text(f"<meta charset=utf-8><style>{style}</style>{body}", encoding="utf-8")
@@ -91,7 +91,7 @@ def run_stream(spark: SparkSession, cluster: EmbeddedCluster, folder: Path) -> P
 
 
 def notebook_html(path: Path) -> str:
-    """The cells of the notebook at *path* with the outputs of a run, without the last cell, which closes all."""
+    """Run the notebook at *path*; return its cells with their outputs, without the last one, which closes all."""
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
     parts: list[str] = []

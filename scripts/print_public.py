@@ -1,5 +1,5 @@
-"""Print what this project promises to Python programs: every public name with its signature. The classes of errors
-stand in docs/errors.md, which ``scripts.error_table`` prints.
+"""Prints the public API of this project for Python programs: every public name with its signature. docs/errors.md,
+which ``scripts.error_table`` prints, has the classes of errors.
 
 python -m scripts.print_public > docs/public-names.txt
 """
@@ -21,14 +21,14 @@ PUBLIC: Final = ("kafka_sink", "kafka_sink.admin", "kafka_sink.errors", "kafka_s
 
 
 def lines() -> Iterator[str]:
-    """A line for each name, and for each public attribute of a class that is declared in this project."""
+    """Return a line for each name, and for each public attribute of a class that this project declares."""
     for module in map(importlib.import_module, PUBLIC):
         for name in names_of(module):
             yield from _of(f"{module.__name__}.{name}", getattr(module, name))
 
 
 def names_of(module: ModuleType) -> list[str]:
-    """What it promises: its ``__all__``, or all that it has."""
+    """Return the public names of *module*: its ``__all__``, or without one all names that begin with a letter."""
     return sorted(getattr(module, "__all__", [name for name in vars(module) if name[0].isalpha()]))
 
 
@@ -39,7 +39,7 @@ def _of(path: str, value: Any) -> Iterator[str]:
         if issubclass(value, enum.Enum):
             yield f"{path}({', '.join(base.__name__ for base in value.__bases__)})"
         elif not issubclass(value, BaseException):
-            # docs/errors.md has each class of errors with its base classes.
+            # docs/errors.md lists each class of errors with its base classes.
             yield f"{path}{_signature(value)}"
         if issubclass(value, enum.Enum):
             yield from (f"{path}.{member.name} = {member.value!r}" for member in value)

@@ -22,7 +22,7 @@ def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def count(data: DataFrame, number: int) -> None:
-    """Use a micro-batch."""
+    """Count the values of a micro-batch."""
     data.groupBy("value").count().collect()
 
 

@@ -19,7 +19,7 @@ FLIGHTS_SCHEMA = Path(__file__).with_name("flights.ddl").read_text(encoding="utf
 
 
 def read_flights(spark: SparkSession, path: str, rows: int | None) -> DataFrame:
-    """The CSV file as one partition, so that `line` grows with the file's own order; at most *rows* rows."""
+    """Return the CSV file as one partition, so that `line` increases in the file's order; at most *rows* rows."""
     flights = (
         spark.read.schema(FLIGHTS_SCHEMA)
         .option("header", True)
@@ -31,11 +31,11 @@ def read_flights(spark: SparkSession, path: str, rows: int | None) -> DataFrame:
 
 
 def to_records(flights: DataFrame, tasks: int, *, is_json: bool = True) -> DataFrame:
-    """Key and value columns in *tasks* partitions, the value as JSON or as a struct; the flights of one aeroplane stay
-    in the file's order.
+    """Return key and value columns in *tasks* partitions, the value as JSON or as a struct; the flights of one
+    aeroplane stay in the file's order.
 
     Kafka keeps the order in which one producer sends the records of a key. So all rows of a key go to one task
-    (repartition), and there the shuffle's order is undone (sortWithinPartitions).
+    (repartition), which restores the file's order after the shuffle (sortWithinPartitions).
     """
     row = struct(*(name for name in flights.columns if name != "line"))
     return (
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--report", help="file to which the sink appends its report as one JSON line")
     options = parser.parse_args()
 
-    # Files are cut into splits that are read side by side; one split keeps the lines countable.
+    # Spark reads the splits of a file concurrently; with a single split it can number the lines.
     spark = (
         SparkSession.builder.appName("flights-to-kafka")
         .config("spark.sql.files.minPartitionNum", 1)

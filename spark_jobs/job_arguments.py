@@ -38,7 +38,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def job_parser(description: str | None, *, is_stream: bool) -> argparse.ArgumentParser:
-    """A parser for the source of the rows, their conversion to records, and the target."""
+    """Return a parser for the source of the rows, their conversion to records, and the target."""
     parser = argparse.ArgumentParser(description=description)
     _add_target(parser)
     _add_source(parser, is_stream=is_stream)
@@ -109,7 +109,7 @@ def _add_records(parser: argparse.ArgumentParser) -> None:
 
 
 def read_records(spark: SparkSession, arguments: argparse.Namespace, *, is_stream: bool) -> DataFrame:
-    """The rows from the source in *arguments*, in the sink's columns.
+    """Return the rows from the source in *arguments*, in the sink's columns.
 
     :raises SystemExit: if arguments contradict each other; the text says what to do.
     """
@@ -163,13 +163,13 @@ def _to_records(rows: DataFrame, arguments: argparse.Namespace) -> DataFrame:
 
 
 def _column(rows: DataFrame, name: str, is_formatted: bool) -> Any:
-    """The column as it is if a format takes it, else as bytes or text."""
+    """Return the column unchanged if a format encodes it, otherwise as bytes or text."""
     column = f.col(f"`{name}`")
     return column if is_formatted or isinstance(rows.schema[name].dataType, BinaryType) else column.cast("string")
 
 
 def to_kafka(arguments: argparse.Namespace) -> dict[str, str]:
-    """The sink's options from *arguments*. Secrets in the file of --command-config are passed on as references to it.
+    """Return the sink's options from *arguments*; references replace the secrets in the file of --command-config.
 
     :raises SystemExit: if the file cannot be read, or no bootstrap servers are given; the text says what to do.
     """
@@ -194,8 +194,8 @@ def _from_file(path: str) -> dict[str, str]:
     except OSError as error:
         refuse(f"--command-config {path} cannot be read: {error.strerror}")
     for name in inline_secrets(properties):
-        # The executors read the value, so that it does not travel with Spark's options. References in it they would not
-        # follow; the sink warns of a secret beside one.
+        # The executors read the value, so Spark's options do not contain it. They would not resolve a reference within
+        # it; the sink warns of a secret next to one.
         if not has_reference(properties[name], PROVIDERS):
             properties[name] = f"${{file:{Path(path).resolve()}:{name}}}"
     return {f"{KAFKA_PREFIX}{name}": value for name, value in properties.items()}

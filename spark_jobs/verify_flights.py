@@ -36,17 +36,17 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 def length_prefixed(data: bytes | None) -> bytes:
-    """*data* with its length before it, so that no two pairs look alike; null is not the empty string."""
+    """Return *data* after its length, so that different pairs have different bytes; null differs from empty data."""
     return (-1).to_bytes(4, "big", signed=True) if data is None else len(data).to_bytes(4, "big") + data
 
 
 @dataclass
 class Digest:
-    """What is compared of a sequence of records."""
+    """The hashes by which sequences of records are compared."""
 
-    #: Hash of a record → how often it is there.
+    #: Hash of a record → number of its occurrences.
     records: Counter[bytes] = field(default_factory=Counter)
-    #: Key → chained hash of its values, so that their order counts. Records without a key have no order.
+    #: Key → chained hash of its records, which depends on their order. Records without a key have no order.
     order: dict[bytes, bytes] = field(default_factory=dict)
     count: int = 0
 
@@ -61,8 +61,8 @@ class Digest:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How many records are missing, there too often, or not the file's, and how many keys out of order because of that
-    or for themselves."""
+    """The numbers of records that are missing, duplicated or not in the file, and of keys whose sequence of records
+    differs."""
 
     missing: int
     twice: int
@@ -86,7 +86,7 @@ def compare(expected: Digest, written: Digest) -> Verdict:
 
 
 def expected_records(path: Path, rows: int | None) -> Iterator[Pair]:
-    """What Spark's to_json(struct(*)) makes of every line: no spaces, no null fields, columns in the file's order."""
+    """Return every line as Spark's to_json(struct(*)) writes it: no spaces or null fields, columns in file order."""
     with path.open(encoding="utf-8", newline="") as file:
         for line in islice(csv.DictReader(file), rows):
             fields = {
@@ -98,7 +98,7 @@ def expected_records(path: Path, rows: int | None) -> Iterator[Pair]:
 
 
 def written_records(bootstrap_servers: str, topic: str) -> Iterator[Pair]:
-    """Every committed record of *topic* up to its present end, each partition in its order.
+    """Return every committed record of *topic* up to its current end, each partition in its order.
 
     :raises TimeoutError: nothing arrived for IDLE_LIMIT_S, though the end is not reached.
     """
@@ -137,7 +137,7 @@ def written_records(bootstrap_servers: str, topic: str) -> Iterator[Pair]:
 
 
 def as_json(records: Iterable[Pair], registry: str, topic: str) -> Iterator[Pair]:
-    """*records* with the Avro of their values, read by its schema in the *registry*, as JSON."""
+    """Return *records* with their Avro values as JSON, decoded with their schemas in the *registry*."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroDeserializer
     from confluent_kafka.serialization import MessageField, SerializationContext
@@ -150,7 +150,7 @@ def as_json(records: Iterable[Pair], registry: str, topic: str) -> Iterator[Pair
 
 
 def digest_of_file(path: Path, rows: int | None, kept: Path | None, progress: Progress) -> Digest:
-    """What the file's records have to be; from *kept*, if an earlier comparison of this demo has left it there."""
+    """Return the digest of the file's records; from *kept*, if an earlier comparison of this demo has stored it."""
     if kept is not None and kept.exists():
         digest: Digest = pickle.loads(kept.read_bytes())
         return digest
@@ -172,7 +172,7 @@ def digest_of(records: Iterable[Pair], progress: Progress, title: str, total: in
 
 
 def result_table(title: str, reports: list[dict[str, Any]], expected: Digest, verdict: Verdict) -> Table:
-    """The sink's own report of its writes, and the result of the comparison with the topic."""
+    """Return the sink's own report of its writes, and the result of the comparison with the topic."""
 
     def total(name: str) -> int:
         return sum(int(report[name]) for report in reports)

@@ -1,5 +1,5 @@
-"""For every test: figures that are worth reading beyond "passed" are shown at the end of the run, and logging and
-signals are what they would be by themselves."""
+"""For every test: the end of a run shows the figures that tests have noted, and a test finds logging and signals in
+their default state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.by_parts import left_out
 from tests.support.real_kafka import wait_for_download
 from tests.support.scheduling import longest_first, make_scheduler, needs_kafka
 
-# How long an example takes says more about the machine than about us.
+# The duration of an example depends on the machine more than on the code.
 settings.register_profile("kafkalite", deadline=None)
 settings.load_profile("kafkalite")
 
@@ -35,23 +35,23 @@ _SIMULATED_RUNS = amounts.SIMULATED_RUNS
 
 _SCRIPTS = Path(__file__).parents[1] / "scripts"
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Small queries take less time to run than Java code that is made for each of them takes to be compiled.
+#: Small queries run in less time than Spark needs to generate and compile Java code for each of them.
 _INTERPRETED = " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
-#: Where ``scripts/test.sh`` has archived Spark's classes. A JVM with other jars passes over it, and would say so on
-#: stdout.
+#: The archive of Spark's classes that ``scripts/test.sh`` makes. A JVM with other jars ignores it, and would print a
+#: warning on stdout.
 _SPARK_CLASSES = Path(
     os.environ.get("KAFKALITE_SPARK_CLASSES") or Path(__file__).parents[1] / ".work" / "spark-classes.jsa"
 )
 
-#: Of other packages: what a test has left behind complains when it is collected, during any later test.
+#: Loggers of other packages: objects that a test has left log a complaint when they are collected, in any later test.
 _LOGGERS_OF_OTHERS = ("asyncio", "aiokafka", "kafka")
 
-#: Tests that depend on no other process's pace, and those of the promise that is absolute: a failure is a fault.
+#: Tests that are not repeated after a failure: those that depend on no other process's speed, and exactly once.
 _NEVER_AGAIN = tuple(
     f"tests/{folder}/"
     for folder in ("architecture", "exactly_once", "exploration", "golden", "property", "sim", "unit")
 )
-#: The failures of tests that passed at their second try, a line each; it is never cleared.
+#: The failures of tests that passed when they were repeated, a line each; it is never cleared.
 _FAILED_ONCE = Path(__file__).parents[1] / ".work" / "failed_once.txt"
 
 _LOGGERS = ("", "kafka_sink", "kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
@@ -66,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header() -> str:
-    """The ledger (``tests/proof``) records it with what the run found."""
+    """Return PySpark's version, which the ledger (``tests/proof``) records with the result of the run."""
     return f"PySpark {metadata.version('pyspark')}"
 
 
@@ -78,18 +78,18 @@ def pytest_configure(config: pytest.Config) -> None:
     _spare_the_processor()
     for name in _LOGGERS_OF_OTHERS:
         logging.getLogger(name).propagate = False
-    # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test interrupts.
+    # A shell's background jobs ignore SIGINT, and the programs that a test interrupts would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _knows_all(config: pytest.Config) -> bool:
-    """Each process of a run (pytest-xdist) knows the outcomes of its own tests, and only the first those of all."""
+    """Return whether this process knows the outcomes of all tests; a worker of pytest-xdist knows only its own."""
     return not hasattr(config, "workerinput")
 
 
 class _FailuresAtOnce:
-    """Prints what fails when it does, because a long run ends an hour later."""
+    """Prints each failure immediately, because a long run ends an hour later."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._plugins = config.pluginmanager
@@ -104,18 +104,18 @@ class _FailuresAtOnce:
 
 
 def _spare_the_processor() -> None:
-    """JVMs and Pythons that tests start live for seconds, and most of those go into compiling.
+    """Make the JVMs and Pythons that tests start compile less, which is most of their CPU time: they run for seconds.
 
-    A JVM without its optimizing compiler needs half of the processor's time, and Spark's with its classes from an
-    archive half of that again; a Python that may keep bytecode compiles our sources once and not at every start, nor
-    PySpark's if it takes them from the environment.
+    A JVM without its optimizing compiler needs half of the CPU time, and Spark's with its classes from an archive half
+    of that again; a Python that may store bytecode compiles the project's sources once and not at every start, nor
+    PySpark's if it imports them from the environment.
     """
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ[variable] = str(_SCRIPTS / "spark_python.sh")
     os.environ["KAFKALITE_SPARK_PYTHON"] = sys.executable
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    # Spark cuts the options at spaces.
+    # Spark splits the options at spaces.
     spark = _SHORT_LIVED_JVM
     if not amounts.LONG:
         spark += _INTERPRETED
@@ -129,7 +129,7 @@ def _spare_the_processor() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Thousands of tests stay until the run ends: no garbage collection of a test scans them."""
+    """Exempt the thousands of collected tests, which stay until the run ends, from garbage collection."""
     gc.disable()
     try:
         return (yield)
@@ -152,9 +152,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Wait for the download of Kafka around the test, and not in it, so that the wait is not part of its time-out.
+    """Wait for the download of Kafka before the test, so that the wait does not count towards the test's time-out.
 
-    What the tests of a file leave behind is frozen, as what their collection made: it stays until the run ends.
+    After the last test of a file, exempt the objects that its tests have left from garbage collection.
     """
     if needs_kafka(item.nodeid.split("::", 1)[0]):
         wait_for_download()
@@ -172,13 +172,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """The command line and PySpark set up logging for a process of their own; here all tests share one."""
+    """Restore the logging that the command line and PySpark configure for their process, which all tests share."""
     root = logging.getLogger()
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
     formatters = {handler: handler.formatter for handler in root.handlers}
     yield
     for name, level in levels.items():
-        # Setting it empties the caches of all loggers.
+        # setLevel() clears the caches of all loggers.
         if logging.getLogger(name).level != level:
             logging.getLogger(name).setLevel(level)
     root.handlers[:] = formatters
@@ -188,7 +188,7 @@ def _logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _kafka_has_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A real Kafka writes the markers of a transaction after it has answered its end."""
+    """Read longer from a real Kafka, which writes the markers of a transaction after its response to EndTxn."""
     if not needs_kafka(request.node.nodeid.split("::", 1)[0]):
         yield
         return
@@ -211,7 +211,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def few_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exactly-once writers use their ids again as soon as they may, as a worker with many tasks in a batch does."""
+    """Make exactly-once writers reuse their ids as early as allowed, as a worker with many tasks in a batch does."""
     monkeypatch.setattr("kafka_sink.exactly_once.writing.FEWEST_IDS", 0)
 
 
@@ -258,7 +258,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _outcomes_by_way(terminalreporter: pytest.TerminalReporter) -> Iterator[tuple[str, str, str]]:
-    """For each way of each test: passed, failed or skipped, and why it was skipped."""
+    """Return for each way of each test: passed, failed or skipped, and the reason for skipping it."""
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport) and (report.when == "call" or report.outcome != "passed"):

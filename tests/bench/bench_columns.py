@@ -160,7 +160,7 @@ def main() -> None:
         found.append(result)
         if options.results is not None:
             results.save(f"columns {codec}", result, options.results)
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(found))
 
 

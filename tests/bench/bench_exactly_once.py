@@ -150,7 +150,7 @@ def main() -> None:
                 results.save(f"exactly once {tasks} tasks", result, options.results)
     finally:
         spark.stop()
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(found))
 
 

@@ -144,7 +144,7 @@ def main() -> None:
                 results.save(f"limit {limit}", found[limit], options.results)
     finally:
         spark.stop()
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(found))
 
 

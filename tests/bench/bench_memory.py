@@ -180,7 +180,7 @@ def main() -> None:
     show(found, Console(highlight=False, width=160))
     if options.results is not None:
         results.save("memory", {"cases": found}, options.results)
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(found))
 
 

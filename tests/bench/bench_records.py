@@ -187,7 +187,7 @@ def main() -> None:
     }
     if options.results is not None:
         results.save("records", result, options.results)
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(result))
 
 

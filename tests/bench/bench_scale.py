@@ -260,7 +260,7 @@ def main() -> None:
     content: Mapping[str, Any] = {"shape": asdict(shape), "coefficients": asdict(found), "counted": counted}
     if options.results is not None:
         results.save("scale", content, options.results)
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(content))
 
 

@@ -170,7 +170,7 @@ def main() -> None:
         result["cores"] = options.cores
         if options.results is not None:
             results.save(f"small {part}", result, options.results)
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(found))
 
 

@@ -277,7 +277,7 @@ def main() -> None:
                 results.save(f"spark {comparison.name}", result, options.results)
     finally:
         spark.stop()
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(found if options.goals is not None else found[0]))
 
 

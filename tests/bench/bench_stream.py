@@ -234,7 +234,7 @@ def main() -> None:
                 results.save(f"{measure.name} {tasks} tasks{over}", result, options.results)
     finally:
         spark.stop()
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(found))
 
 

@@ -123,7 +123,7 @@ def main() -> None:
     show(result, Console(highlight=False))
     if options.results is not None:
         results.save("task", result, options.results)
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps(result))
 
 

@@ -116,5 +116,5 @@ def run(description: str | None, measure: Callable[..., dict[str, Any]], batches
         print(f"{work:<20} {ours:>12,} rows/s   {others}")
     if save_as and options.results is not None:
         results.save(save_as, {"works": works, "rows": options.rows}, options.results)
-    # One line for whoever keeps the results.
+    # One line of JSON for programs that keep the results.
     print(json.dumps({"works": works, "rows": options.rows}))
