@@ -1,7 +1,7 @@
 """Rows per second encoded to Avro on one thread: columns at once compared with fastavro, row by row.
 
-Run by ``scripts/bench.sh avro``; it needs no broker. What is measured, and how: :mod:`tests.bench.encoding`. fastavro
-gets dictionaries that were made before. Before anything is measured the payloads of both are compared.
+Run by ``scripts/bench.sh avro``; it needs no broker. :mod:`tests.bench.encoding` describes the method. fastavro gets
+dictionaries that were made before. The payloads of both are compared before the measurement.
 """
 
 from __future__ import annotations

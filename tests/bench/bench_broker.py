@@ -37,13 +37,13 @@ _MIB: Final = 1 << 20
 
 DEFAULTS: Final[Mapping[str, Any]] = {}
 LARGE: Final[Mapping[str, Any]] = {"batch.size": 524288, "linger.ms": 20, "buffer.memory": 67108864}
-#: A record a request, each acknowledged by the leader: what the network layer costs by itself.
+#: One record per request, each acknowledged by the leader: the cost of the network layer alone.
 SINGLE: Final[Mapping[str, Any]] = {"batch.size": 0, "linger.ms": 0, "acks": 1, "enable.idempotence": "false"}
 
 
 @dataclass(frozen=True)
 class Work:
-    """One thing that is measured: *run* does it with so many records and returns its seconds."""
+    """One kind of work: *run* does it with a number of records and returns its seconds."""
 
     name: str
     value_bytes: int
@@ -54,7 +54,7 @@ class Work:
 
 def java(settings: Mapping[str, Any]) -> Callable[[str, str, int, int], float]:
     def run(bootstrap_servers: str, topic: str, records: int, value_bytes: int) -> float:
-        # Its own figure: the start of a JVM is not the broker's affair.
+        # The tool's own rate excludes the start of its JVM.
         properties = {**settings, "bootstrap.servers": bootstrap_servers}
         return records / records_per_s(topic, records, properties, "--record-size", str(value_bytes))
 
@@ -74,7 +74,7 @@ def columns(bootstrap_servers: str, topic: str, records: int, value_bytes: int) 
 
 
 def fetch(bootstrap_servers: str, topic: str, records: int, value_bytes: int) -> float:
-    """Reads what :func:`columns` writes first, outside the time that counts."""
+    """Read the records that :func:`columns` writes before, outside the measured time."""
     columns(bootstrap_servers, topic, records, value_bytes)
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": "bench", "log_level": 3}
     consumer = Consumer({**settings, "fetch.max.bytes": 16 * _MIB, "max.partition.fetch.bytes": 4 * _MIB})
@@ -104,7 +104,7 @@ WORKS: Final = (
 
 @contextlib.contextmanager
 def embedded() -> Iterator[tuple[str, int]]:
-    """``kafkalite broker`` with its defaults, in a process of its own: bootstrap servers and pid."""
+    """Run ``kafkalite broker`` with its defaults in a separate process; yields its bootstrap servers and its pid."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-bench-") as directory:
         command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", "0", "--data-dir", f"{directory}/data"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -118,7 +118,7 @@ def embedded() -> Iterator[tuple[str, int]]:
 
 
 def measure(work: Work, bootstrap_servers: str, pid: int, records: int) -> dict[str, float]:
-    """One run; RuntimeError when not every record is there afterwards."""
+    """Return the figures of one run; RuntimeError if records are missing afterwards."""
     with fresh_topic(bootstrap_servers, PARTITIONS) as topic:
         before = resources.cpu_seconds([pid]) if pid else 0.0
         seconds = work.run(bootstrap_servers, topic, records, work.value_bytes)
@@ -130,7 +130,7 @@ def measure(work: Work, bootstrap_servers: str, pid: int, records: int) -> dict[
 
 
 def compare(work: Work, brokers: Mapping[str, tuple[str, int]], scale: float, runs: int) -> dict[str, Any]:
-    """Take turns, after one run of each that does not count; medians."""
+    """Run *work* on the brokers in turns, after an untimed run on each; return the medians."""
     records = max(round(work.records * scale / 10_000), 1) * 10_000
     found: dict[str, list[dict[str, float]]] = {name: [] for name in brokers}
     for turn in range(runs + 1):

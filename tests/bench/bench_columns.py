@@ -30,7 +30,7 @@ from tests.bench.java_tool import records_per_s
 from tests.bench.topics import fresh_topic, records_in
 
 CODECS: Final = ("none", "lz4", "zstd", "snappy", "gzip")
-#: As many rows as Spark hands over at a time.
+#: The number of rows in one of Spark's Arrow batches.
 CHUNK_ROWS: Final = 10_000
 VALUE_BYTES: Final = 108
 
@@ -42,7 +42,7 @@ JAVA: Final[Mapping[str, Any]] = {
     "linger.ms": 10,
     "buffer.memory": 67108864,
 }
-#: Who sends, with which properties. TCP's buffer is worth as much to Java, which few of its users know.
+#: Sender → its properties. The system's TCP send buffer also speeds up Java's producer, which few of its users know.
 SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "kafkalite": OURS,
     "java": JAVA,
@@ -51,13 +51,13 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def make_values(count: int = CHUNK_ROWS) -> list[str]:
-    """Text of random capitals, as the Java tool makes it by itself."""
+    """Return texts of random capitals, as the Java tool generates them by default."""
     rng = random.Random(1)
     return ["".join(rng.choices(string.ascii_uppercase, k=VALUE_BYTES)) for _ in range(count)]
 
 
 def send_ours(bootstrap_servers: str, topic: str, values: Sequence[str], rows: int, codec: str) -> float:
-    """Rows per second, from the first column handed over to the last acknowledgement."""
+    """Return the rows per second from the first ``send_columns`` to the last acknowledgement."""
     batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.string())})
     acknowledged = [0]
 
@@ -89,7 +89,7 @@ def send_with_java(
 def measure(
     sender: str, bootstrap_servers: str, values: Sequence[str], payload: Path, rows: int, codec: str, partitions: int
 ) -> tuple[float, float]:
-    """(rows per second, CPU seconds of the client) of one run; RuntimeError when not every row is there afterwards."""
+    """Return (rows per second, CPU seconds of the client) of one run; RuntimeError if rows are missing afterwards."""
     with fresh_topic(bootstrap_servers, partitions) as topic:
         before = resources.cpu_seconds([os.getpid()])
         if sender == "kafkalite":
@@ -104,7 +104,7 @@ def measure(
 
 
 def compare(bootstrap_servers: str, codec: str, rows: int, runs: int, partitions: int, say: Console) -> dict[str, Any]:
-    """Take turns after a short warm-up; medians of both."""
+    """Let the senders take turns after a short warm-up; return their medians."""
     values = make_values()
     taken: dict[str, list[tuple[float, float]]] = {sender: [] for sender in SETTINGS}
     with tempfile.TemporaryDirectory() as folder:

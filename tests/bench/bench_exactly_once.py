@@ -57,7 +57,7 @@ WAYS: Final[Mapping[str, Way]] = {
 
 
 def committed_end(bootstrap_servers: str, topic: str) -> int:
-    """Offsets up to the last stable one, control records included."""
+    """Return the number of offsets before the last stable offsets, control records included."""
     settings = {
         "bootstrap.servers": bootstrap_servers,
         "group.id": "bench",
@@ -75,13 +75,13 @@ def committed_end(bootstrap_servers: str, topic: str) -> int:
 
 
 def run(data: DataFrame, way: str, bootstrap_servers: str, topic: str, count: int) -> tuple[float, int]:
-    """(seconds, ms of the commit) of one write; RuntimeError when its rows are not all committed."""
+    """Return (seconds, ms of the commit) of one write; RuntimeError if its rows are not all committed."""
     expected = committed_end(bootstrap_servers, topic) + count
     started = time.perf_counter()
     commit_ms = WAYS[way](data, {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
     seconds = time.perf_counter() - started
     found = committed_end(bootstrap_servers, topic)
-    # EndTxn's answer means that it is decided for good; markers may reach the partitions a moment later.
+    # EndTxn's response means that the outcome is final; the markers may reach the partitions a moment later.
     while found < expected and time.perf_counter() < started + seconds + WAIT_S:
         found = committed_end(bootstrap_servers, topic)
     if found < expected:
@@ -92,8 +92,8 @@ def run(data: DataFrame, way: str, bootstrap_servers: str, topic: str, count: in
 def compare(
     spark: SparkSession, ways: Sequence[str], bootstrap_servers: str, count: int, tasks: int, runs: int
 ) -> dict[str, Any]:
-    """Take turns after one that warms up; medians per way. Each way has a topic and, where it needs one, a sink of its
-    own, whose next batch every run is."""
+    """Run the ways in turns after a warm-up; return medians per way. Each way has its own topic and, for exactly once,
+    its own sink, and each run is the sink's next batch."""
     data = rows(spark, "keyed", count, tasks)
     taken: dict[str, list[tuple[float, int]]] = {way: [] for way in ways}
     with contextlib.ExitStack() as stack:

@@ -1,6 +1,6 @@
 """Rows per second written as JSON on one thread: columns at once compared with ``json.dumps``, row by row.
 
-Run by ``scripts/bench.sh json``; it needs no broker. What is measured, and how: :mod:`tests.bench.encoding`.
+Run by ``scripts/bench.sh json``; it needs no broker. :mod:`tests.bench.encoding` describes the method.
 ``json.dumps`` gets dictionaries that were made before, with texts for timestamps.
 """
 

@@ -26,7 +26,7 @@ _MIB: Final = 1 << 20
 
 
 def write(spark: SparkSession, bootstrap_servers: str, shape: str, count: int, tasks: int, partitions: int) -> float:
-    """Rows per second of one write; RuntimeError when the topic did not grow by every row."""
+    """Return the rows per second of one write; RuntimeError if the topic did not grow by every row."""
     with fresh_topic(bootstrap_servers, partitions, SMALL_LOG) as topic:
         data = rows(spark, shape, count, tasks)
         started = time.perf_counter()
@@ -39,13 +39,13 @@ def write(spark: SparkSession, bootstrap_servers: str, shape: str, count: int, t
 
 
 def memory(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int, sizes: int) -> dict[str, Any]:
-    """Resident memory of the worker that writes 10 GB through the default 32 MB of buffer.memory."""
+    """Return the resident memory of the worker that writes 10 GB through the default 32 MB of buffer.memory."""
     count = max(int(10_000_000 * scale), 1000)
     write(spark, bootstrap_servers, "1 kB", max(count // 100, 1000), 1, 4)
     watch = resources.MemoryWatch()
     with watch.watching(os.getpid()):
         rate = write(spark, bootstrap_servers, "1 kB", count, 1, 4)
-    # The one that wrote is the one that grew largest; the others only plan and commit.
+    # The largest worker is the one that wrote; the others only plan and commit.
     samples = max(watch.samples.values(), key=max)
     steady = samples[len(samples) // 10 :]
     return {
@@ -59,7 +59,7 @@ def memory(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int,
 
 
 def growth_of_rows(spark: SparkSession, bootstrap_servers: str, scale: float, runs: int, sizes: int) -> dict[str, Any]:
-    """Beside a sink that does nothing: what Spark takes to begin weighs more the fewer the rows are."""
+    """Return the rates with those of a sink that does nothing: Spark's start-up weighs more the fewer the rows are."""
 
     def nothing(count: int) -> float:
         data = rows(spark, "keyed", count, 4)
@@ -99,11 +99,11 @@ def growth_of_brokers(
 
 
 def _rates(sizes: list[int], runs: int, run: Callable[[int], float]) -> dict[str, Any]:
-    """The sizes in turns, so that a slow minute of the machine falls on all."""
+    """Measure the sizes in turns, so that a slow minute of the machine affects all of them."""
     taken: dict[int, list[float]] = {size: [] for size in sizes}
     for turn in range(runs):
         for size in sizes:
-            # The largest takes most of the time there is, and one run of it is long enough to be sure of.
+            # One run of the largest size takes most of the time, and is long enough to be reliable.
             if turn == 0 or size != max(sizes):
                 taken[size].append(run(size))
     rates = {str(size): round(statistics.median(found)) for size, found in taken.items()}

@@ -1,8 +1,8 @@
-"""The memory of every process that a job has: while it writes, and after that.
+"""The memory of every process of a job, during and after its write.
 
-Run by ``scripts/bench.sh memory``. Each case is a Spark of its own with two tasks at a time, in a process of its own,
-because what a process has once taken it rarely gives back. RSS counts pages that processes share in each of them, PSS
-shares them out, and private memory leaves them out. The sum of PSS is near to what Kubernetes counts.
+Run by ``scripts/bench.sh memory``. Each case has its own Spark with two concurrent tasks in a separate process, because
+a process rarely returns memory to the system. RSS counts pages that processes share in each of them, PSS divides them
+among these processes, and private memory excludes them. The sum of PSS is close to the memory that Kubernetes counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.securities import PLAINTEXT, SSL
 _INTERVAL_S: Final = 0.1
 _LIMIT_S: Final = 1800
 _KIB_A_MIB: Final = 1024
-#: What Spark starts for itself on the driver, and the two sides of the tasks.
+#: The roles of a job's processes: the driver's, the daemon that forks Spark's Python processes, and its children.
 PROGRAM, JVM, DAEMON, WORKER, PLANNER = "the program", "JVM", "daemon", "worker", "planner"
 
 
@@ -63,7 +63,7 @@ CASES: Final[Mapping[str, Case]] = {
 
 
 def _role(pid: int, program: int) -> str | None:
-    """None for what ends at once, as the shells that start a JVM."""
+    """Return the role of a process; None for one that ends at once, such as the shells that start a JVM."""
     command = resources.command(pid)
     if pid == program:
         return PROGRAM
@@ -73,12 +73,12 @@ def _role(pid: int, program: int) -> str | None:
         return None
     if "pyspark.daemon" not in resources.command(resources.parent(pid)):
         return DAEMON
-    # A daemon is told what its processes run.
+    # A daemon's command line names the module that its processes run.
     return PLANNER if "pyspark.sql.worker." in command else WORKER
 
 
 class Watch:
-    """The most that one process of each role had, of each figure, and how many there were at a time."""
+    """The maximum of each figure over the processes of a role, and the largest number of them at a time."""
 
     def __init__(self) -> None:
         self.most: dict[str, Memory] = {}
@@ -116,7 +116,7 @@ class Watch:
 
 
 def measure(case: Case, properties: Mapping[str, str], plain: str) -> dict[str, Any]:
-    """Write the rows of *case* in a new session of this process; the most of each role meanwhile, and after it."""
+    """Write the rows of *case* in a new session of this process; return the maxima of each role during and after it."""
     during, after = Watch(), Watch()
     options = {f"kafka.{name}": value for name, value in properties.items()}
     spark = session("", 2, with_null=False)

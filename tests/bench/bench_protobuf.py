@@ -1,9 +1,9 @@
 """Rows per second encoded to Protobuf on one thread: columns at once compared with Google's library, row by row, and
 with ptars, which is written in Rust.
 
-Run by ``scripts/bench.sh protobuf``; it needs no broker. What is measured, and how: :mod:`tests.bench.encoding`.
-Google's library gets dictionaries that were made before, of which it makes a message each, and ptars gets Arrow. Before
-anything is measured the payloads of all are compared.
+Run by ``scripts/bench.sh protobuf``; it needs no broker. :mod:`tests.bench.encoding` describes the method. Google's
+library gets dictionaries that were made before, and makes a message of each; ptars gets Arrow. The payloads of all are
+compared before the measurement.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def encoders(rows: pa.StructArray) -> Encoders:
 
 
 def _told(value: Any) -> Any:
-    """*value* as Google's library takes it without a conversion of its own."""
+    """Return *value* in the form that Google's library takes without a conversion."""
     if not isinstance(value, dt.datetime):
         return value
     since = value - _EPOCH

@@ -27,12 +27,12 @@ from tests.bench import results
 from tests.bench.topics import fresh_topic, records_in
 
 WAIT_S = 60.0
-#: So many different records are sent over and over: making them is not what is measured.
+#: The number of different records, which are sent repeatedly: the measurement excludes their creation.
 DISTINCT = 10_000
 
 Pair = tuple[bytes | None, bytes]
 
-#: What each client was given, and nothing else: larger batches help them all, and all wait for every replica.
+#: All settings of each client: larger batches speed up each of them, and each waits for all replicas.
 SETTINGS: dict[str, dict[str, Any]] = {
     "kafkalite": {"acks": "all", "linger.ms": 20, "batch.size": 262_144, "buffer.memory": 64 << 20},
     "confluent-kafka": {
@@ -48,7 +48,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Count:
-    """Counts the records whose outcome was told."""
+    """Counts the records whose callback was called."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -126,7 +126,7 @@ def make_pairs(key_bytes: int, value_bytes: int) -> list[Pair]:
 def measure(
     name: str, bootstrap: str, pairs: Sequence[Pair], count: int, *, partitions: int = 4, each: bool = False
 ) -> float:
-    """Records per second of one run; RuntimeError when not every record is in the topic afterwards."""
+    """Return the records per second of one run; RuntimeError if not every record is in the topic afterwards."""
     told = Count() if each else None
     with fresh_topic(bootstrap, partitions) as topic:
         started = time.perf_counter()

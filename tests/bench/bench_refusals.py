@@ -1,4 +1,4 @@
-"""What a write costs that cannot succeed: seconds and connections until its error, beside Spark's own sink.
+"""The cost of a write that cannot succeed: seconds and connections until its error, compared with Spark's own sink.
 
     python -m tests.bench.bench_refusals [--jars JARS] [--tasks 20] [--max-block-ms 5000]
 
@@ -79,7 +79,7 @@ MISTAKES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 
 @contextlib.contextmanager
 def brokers() -> Iterator[Mapping[str, tuple[int, CountingProxy]]]:
-    """By listener: the port of the proxy before it, and the proxy."""
+    """Yield for each listener the port of the proxy in front of it, and the proxy."""
     key, _, chain = Authority("nobody knows").issue("127.0.0.1").pem().partition("-----BEGIN CERTIFICATE-----")
     names = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL")
     fronts, behind = free_ports(3), free_ports(3)
@@ -106,7 +106,7 @@ def brokers() -> Iterator[Mapping[str, tuple[int, CountingProxy]]]:
 
 
 def measured(df: DataFrame, mistake: str, sink: str, max_block_ms: int) -> str:
-    """On brokers of its own: tasks that Spark has given up still connect for a while."""
+    """Measure on separate brokers, because tasks that Spark has abandoned still connect for a while."""
     listener, options = MISTAKES[mistake]
     with brokers() as listeners:
         port, proxy = listeners.get(listener, (free_ports(), None))

@@ -1,8 +1,8 @@
 """The cost of 10,000 tasks, 1,000 brokers and 100,000 partitions: measured coefficients, and a model that uses them.
 
 Run by ``scripts/bench.sh scale``; needs no Kafka. Sizes are those of the real codec and of the real messages, times are
-measured on this machine, and the model computes requests and connections (:mod:`scale_model`). It is verified with
-batches that are run and counted, on embedded brokers and in memory (:mod:`scale_worlds`). ``scale.md`` explains
+measured on this machine, and the model computes requests and connections (:mod:`scale_model`). The model is verified
+against the counted requests of batches, on embedded brokers and in memory (:mod:`scale_worlds`). ``scale.md`` explains
 the result.
 """
 
@@ -38,28 +38,28 @@ from tests.bench.scale_model import Shape
 from tests.bench.scale_worlds import SINK, TOPIC, WRITER, Counted, metadata_answer, run_in_memory, run_on
 
 _METADATA_VERSION: Final = 12
-#: offset.metadata.max.bytes of Kafka, less what the entry of each partition begins with.
+#: Kafka's offset.metadata.max.bytes, minus the prefix of each partition's entry.
 _ENTRY_CHARACTERS: Final = 4096 - 40
 _MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class MetadataCost:
-    """Of one answer with all partitions of a topic."""
+    """The cost of one Metadata response with all partitions of a topic."""
 
     partitions: int
     brokers: int
     bytes: int
     decode_ms: float
-    #: From the decoded answer to the snapshot that producers look at.
+    #: From the decoded response to the snapshot that producers use.
     snapshot_ms: float
-    #: What the snapshot keeps, and the most that is held while it is made.
+    #: The memory of the snapshot, and the peak while it is made.
     kept_bytes: int
     peak_bytes: int
 
 
 def metadata_cost(brokers: int, partitions: int, runs: int = 3) -> MetadataCost:
-    """Measured through the codec and the snapshot; the times are the shortest of *runs*."""
+    """Measure the codec and the snapshot; the times are the shortest of *runs*."""
     data = b"".join(map(bytes, codec.encode(metadata_answer(brokers, partitions), _METADATA_VERSION)))
 
     def snapshot(answer: MetadataResponse) -> Cluster:
@@ -88,7 +88,7 @@ def metadata_cost(brokers: int, partitions: int, runs: int = 3) -> MetadataCost:
 
 
 def progress_characters(tasks: int, workers: int) -> int:
-    """Of the list of a batch's transactions as the progress keeps it, with producer ids that grew apart."""
+    """Return the length of a batch's list of transactions in the stored progress, with producer ids that have gaps."""
     transactions = []
     for task in range(tasks):
         worker, number = task % workers, task // workers
@@ -98,7 +98,7 @@ def progress_characters(tasks: int, workers: int) -> int:
 
 
 def message_bytes(touched: int) -> int:
-    """Of the pickled message of a task that wrote to so many partitions in its own transaction."""
+    """Return the length of the pickled message of a task that wrote to *touched* partitions in its own transaction."""
     driver = Transaction(f"{SINK}/{TOPIC}.driver", 1_000_000, 7)
     plan = Plan(f"{SINK}/{TOPIC}", driver, TransactionVersion.V2, 900_000, Moment.now(SYSTEM_CLOCK), None, 1)
     partitions = [TopicPartition(TOPIC, number) for number in range(touched)]
@@ -121,7 +121,7 @@ def message_bytes(touched: int) -> int:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What the model multiplies."""
+    """The measured costs that the model multiplies."""
 
     metadata: MetadataCost
     progress_characters_of_a_task: float
@@ -130,7 +130,7 @@ class Coefficients:
 
 
 def measure(shape: Shape) -> Coefficients:
-    """For a batch of *shape*."""
+    """Return the coefficients for a batch of *shape*."""
     least, more = message_bytes(1), message_bytes(1001)
     return Coefficients(
         metadata_cost(shape.brokers, shape.partitions),
@@ -141,7 +141,7 @@ def measure(shape: Shape) -> Coefficients:
 
 
 def counts(shape: Shape) -> list[tuple[str, str, float]]:
-    """Rows of (what, formula, value): what a batch takes by formulas alone, exactly once in parallel."""
+    """Return rows of (what, formula, value) that formulas alone give, for an exactly-once batch in parallel."""
     exactly = scale_model.connections_of_a_worker(shape, exactly_once=True)
     of_driver = scale_model.connections_of_the_driver(shape)
     tasks, driver = scale_model.tasks_of_parallel(shape), scale_model.driver_of_parallel(shape)
@@ -175,7 +175,7 @@ def counts(shape: Shape) -> list[tuple[str, str, float]]:
 
 
 def measured(shape: Shape, found: Coefficients) -> list[tuple[str, str, str]]:
-    """Rows of (what, formula, value): what was measured, multiplied."""
+    """Return rows of (what, formula, value) that multiply the measured coefficients."""
     message = found.message_bytes + found.message_bytes_of_a_partition * (shape.touched - 1)
     metadata = found.metadata
     return [
@@ -190,7 +190,7 @@ def measured(shape: Shape, found: Coefficients) -> list[tuple[str, str, str]]:
 
 
 def docs_table(shapes: Mapping[str, Shape]) -> str:
-    """The table of ``docs/internals/scale.md``: :func:`counts` of each shape."""
+    """Return the table of ``docs/internals/scale.md``: :func:`counts` of each shape."""
     columns = [counts(shape) for shape in shapes.values()]
     lines = [f"| one batch | formula | {' | '.join(shapes)} |", f"| --- | --- | {' | '.join('---:' for _ in shapes)} |"]
     for rows in zip(*columns, strict=True):
@@ -199,7 +199,7 @@ def docs_table(shapes: Mapping[str, Shape]) -> str:
     return "\n".join(lines)
 
 
-#: What ``docs/internals/scale.md`` compares.
+#: The shapes that ``docs/internals/scale.md`` compares.
 DOCS: Final[Mapping[str, Shape]] = {
     "every task writes to every partition": Shape(10_000, 1000, 1000, 100_000, 100_000),
     "every partition has one task": Shape(10_000, 1000, 1000, 100_000, 10),
@@ -208,7 +208,7 @@ DOCS: Final[Mapping[str, Shape]] = {
 
 
 def compared(shape: Shape, counted: Counted) -> list[tuple[str, float, int]]:
-    """(request, model, counted) of a parallel batch, of what was counted only."""
+    """Return (request, model, counted) of a parallel batch, for the requests that were counted."""
     found = []
     for who, expected, seen in (
         ("task", scale_model.tasks_of_parallel(shape), counted.workers),
@@ -271,7 +271,7 @@ def _in_memory(shape: Shape) -> Counted:
 
 
 def run_really(shape: Shape, *, exactly_once: bool) -> list[Counted]:
-    """Three batches of *shape* on embedded brokers, with real sockets: what was asked in each."""
+    """Run three batches of *shape* on embedded brokers with real sockets; return the counts of each."""
     config = BrokerConfig(num_network_threads=1, num_io_threads=1)
     with EmbeddedCluster(nodes=shape.brokers, config=config) as cluster:
         return run_on(

@@ -31,7 +31,7 @@ TASKS: Final = 2
 PARTITIONS: Final = 4
 #: Untimed writes of each sink: workers start, and the JVM compiles.
 WARM_UP_WRITES: Final = 5
-#: The spread of repeated writes is that of the medians of so many writes in a row.
+#: Consecutive writes whose median is one run; the spread of repeated writes is that of these medians.
 WRITES_OF_A_RUN: Final = 10
 COMPARED: Final = ("kafka", "kafkalite", "null", "null-tuned")
 REPEATED: Final = "repeated"
@@ -44,7 +44,7 @@ _FIRST_WRITE_LIMIT_S: Final = 120
 def repeated(
     spark: SparkSession, sinks: Sequence[str], bootstrap_servers: str, writes: int, warm_up_writes: int = WARM_UP_WRITES
 ) -> dict[str, Any]:
-    """Writes in turns, each sink to a topic of its own; p50 and p99 of each."""
+    """Write in turns, each sink to its own topic; return p50 and p99 of each."""
     taken: dict[str, list[float]] = {sink: [] for sink in sinks}
     data = rows(spark, "keyed", ROWS, TASKS)
     with contextlib.ExitStack() as stack:
@@ -75,7 +75,7 @@ def repeated(
 
 
 def first(sinks: Sequence[str], bootstrap_servers: str, jars: str, cores: int, sessions: int) -> dict[str, Any]:
-    """A fresh session for every write, in turns; their median."""
+    """Write in turns, each time in a fresh session; return the medians."""
     taken: dict[str, list[float]] = {sink: [] for sink in sinks}
     for _ in range(sessions):
         for sink in sinks:

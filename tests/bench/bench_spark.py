@@ -33,11 +33,11 @@ from tests.bench.topics import fresh_topic, records_in
 
 PLAINTEXT: Final = "PLAINTEXT"
 OVER: Final = " over "
-#: Who is compared with --security unless told otherwise.
+#: The default of ``--sinks`` with ``--security``.
 _SECURE_SINKS: Final = f"kafkalite,kafka,kafka-tuned,kafkalite{OVER}{PLAINTEXT}"
 _HANDSHAKES: Final = 50
 
-#: Of rows of a loop in Python this share is enough to tell its speed.
+#: Loops in Python write the number of rows divided by this: fewer rows suffice to measure their speed.
 _ROW_LOOPS: Final[Mapping[str, int]] = {"confluent": 10, "kafka-python": 40}
 
 
@@ -52,14 +52,14 @@ class Comparison:
     options: Mapping[str, str] = field(default_factory=dict)
     partitions: int = 4
     tasks: int = 4
-    #: Of the listener that all sinks write to, but for those whose name ends in OVER and another one's.
+    #: The listener that all sinks write to, unless their name ends in OVER and another listener.
     security: str = PLAINTEXT
 
     def rows_of(self, sink: str) -> int:
         return max(self.rows // _ROW_LOOPS.get(sink, 1), self.tasks)
 
 
-#: What docs/internals/speed.md shows of the sink.
+#: The comparisons in docs/internals/speed.md.
 COMPARISONS: Final = (
     Comparison("uncompressed", sinks=("kafkalite", "kafka", "kafka-tuned", "confluent", "kafka-python", "null")),
     Comparison("lz4", sinks=("kafkalite", "kafka", "kafka-tuned"), options={"kafka.compression.type": "lz4"}),
@@ -77,7 +77,7 @@ COMPARISONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One write: how long it took, and the CPU it cost on both sides (0 where nobody can tell)."""
+    """One write: its duration, and the CPU time of both sides (0 where it is unknown)."""
 
     seconds: float
     client_cpu_s: float
@@ -86,16 +86,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where it all takes place."""
+    """The session and the brokers of the comparisons."""
 
     spark: SparkSession
     bootstrap_servers: str
     broker_pids: Sequence[int]
-    #: Properties of clients by the name of the security.
+    #: Name of the listener → properties of its clients.
     listeners: Mapping[str, Mapping[str, str]]
 
     def run(self, comparison: Comparison, sink: str, count: int) -> Run:
-        """One write of *count* rows; RuntimeError when not every one is in the topic afterwards."""
+        """Write *count* rows; RuntimeError if not every one is in the topic afterwards."""
         with fresh_topic(self.bootstrap_servers, comparison.partitions) as topic:
             data = rows(self.spark, comparison.shape, count, comparison.tasks)
             name, _, security = sink.partition(OVER)
@@ -113,7 +113,7 @@ class Bench:
         return done
 
     def handshakes(self, securities: Sequence[str]) -> dict[str, float]:
-        """Median ms from a new producer to its first answer, over each of *securities* in turns: one connection."""
+        """Return the median ms from a new producer to its first response, over each of *securities* in turns."""
         taken: dict[str, list[float]] = {security: [] for security in securities}
         with fresh_topic(self.bootstrap_servers, 1) as topic:
             for _ in range(_HANDSHAKES):
@@ -130,7 +130,7 @@ class Bench:
 
 
 def compare(bench: Bench, comparison: Comparison, runs: int, console: Console) -> dict[str, Any]:
-    """Warm up, then take turns; medians per sink, in rows per second and CPU seconds per million rows."""
+    """Let the sinks take turns after a warm-up; return medians of rows per second and CPU seconds per million rows."""
     taken: dict[str, list[Run]] = {sink: [] for sink in comparison.sinks}
     for turn in range(-1, runs):
         for sink in comparison.sinks:
@@ -180,7 +180,7 @@ def show(result: Mapping[str, Any], console: Console) -> None:
 
 
 def _comparisons(options: argparse.Namespace) -> list[Comparison]:
-    """The named ones, or one made of the options."""
+    """Return the named comparisons, or the one that the options describe."""
     if options.goals is not None:
         named = [item for item in COMPARISONS if not options.goals or item.name in options.goals]
         return [

@@ -9,8 +9,8 @@ Run by ``scripts/bench.sh stream`` and, with ``--whole-trigger``, by ``scripts/b
   (``asyncProgressTrackingEnabled``), for all streams and at least once only.
 
 Streams take turns in one session, and each writes to a fresh topic whose rows are counted when it has ended. The sink
-that does nothing is measured as it is and with Spark's Python processes tuned as kafkalite tunes them: the floor. The
-streams share Spark's Python workers, so the untuned one also profits from settings that were made in them.
+that does nothing runs both unchanged and with Spark's Python processes tuned as kafkalite tunes them: the floor. The
+streams share Spark's Python workers, so the untuned one also benefits from settings that others made in them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PLAINTEXT: Final = "PLAINTEXT"
 SPARKS_OWN: Final = "kafka"
 _ONCE: Final = "kafkalite exactly once"
 
-#: ``format`` and options by name.
+#: Name → ``format`` and options.
 STREAMS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     SPARKS_OWN: ("kafka", {}),
     "kafkalite": ("kafkalite", {}),
@@ -55,14 +55,14 @@ STREAMS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Which part of a trigger is compared."""
+    """The part of a trigger that is compared."""
 
-    #: Begins the names of its results.
+    #: The prefix of its results' names.
     name: str
-    #: By Spark's name in ``durationMs``.
+    #: Spark's name of the part in ``durationMs``.
     duration: str
     streams: tuple[str, ...] = tuple(STREAMS)
-    #: What every stream gets besides its own.
+    #: Further options for every stream.
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -70,9 +70,9 @@ ADD_BATCH: Final = Measure("stream", "addBatch")
 WHOLE_TRIGGER: Final = Measure(
     "trigger",
     "triggerExecution",
-    # Exactly once needs to know what is committed, so it refuses progress that is written later.
+    # Spark would record the contents of a batch after the batch, which exactly once refuses.
     tuple(stream for stream in STREAMS if stream != _ONCE),
-    # Spark has a list of sinks that it lets do so, which has none in Python.
+    # Spark allows this only for the sinks of a list, which has no Python data sources.
     {"asyncProgressTrackingEnabled": "true", "_asyncProgressTrackingOverrideSinkSupportCheck": "true"},
 )
 
@@ -86,7 +86,7 @@ def start(
     checkpoint: str,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> StreamingQuery:
-    """Start the *stream* of this name, whose micro-batches have so many *tasks*, with the options *more*."""
+    """Start the *stream* of this name, with *tasks* per micro-batch and the options *more*."""
     kind, options = STREAMS[stream]
     source = (
         spark.readStream.format("rate-micro-batch")
@@ -109,7 +109,7 @@ def start(
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much is measured. What warms up is not timed: workers start, and the JVM compiles."""
+    """How much is measured. The warm-up is not timed: workers start, and the JVM compiles."""
 
     triggers: int = 30
     runs: int = 3
@@ -119,15 +119,15 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where it all takes place: topics are made and counted over *bootstrap_servers*, written to as *client* says."""
+    """The session, the bootstrap servers for creating and counting topics, and the properties for writing to them."""
 
     spark: SparkSession
     bootstrap_servers: str
-    #: Properties of a client, ``bootstrap.servers`` among them.
+    #: Properties of a client, including ``bootstrap.servers``.
     client: Mapping[str, str]
 
     def durations_ms(self, measure: Measure, stream: str, tasks: int, amounts: Amounts) -> list[int]:
-        """Of as many micro-batches as are wanted, after the warm-up; RuntimeError when rows are missing."""
+        """Return the ms of ``amounts.triggers`` micro-batches after the warm-up; RuntimeError if rows are missing."""
         # A stream that is stopped may still be writing its progress.
         checkpoints = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         with fresh_topic(self.bootstrap_servers, PARTITIONS) as topic, checkpoints as checkpoint:
@@ -136,7 +136,7 @@ class Bench:
                 wanted = amounts.warm_up_triggers + amounts.triggers
                 found: dict[int, int] = {}
                 while len(found) < wanted:
-                    # It takes a fraction too.
+                    # It also accepts fractions, which its annotation denies.
                     if query.awaitTermination(0.2):  # type: ignore[arg-type]
                         raise RuntimeError(f"the stream into {stream} ended unexpectedly")
                     for progress in query.recentProgress:
@@ -151,7 +151,7 @@ class Bench:
         return [found[batch] for batch in sorted(found)][amounts.warm_up_triggers : wanted]
 
     def compare(self, measure: Measure, streams: Sequence[str], tasks: int, amounts: Amounts) -> dict[str, Any]:
-        """Streams in turns; p50 and p99 over all runs of each."""
+        """Run the streams in turns; return p50 and p99 over all runs of each."""
         taken: dict[str, list[list[int]]] = {stream: [] for stream in streams}
         for turn in range(-amounts.warm_up_runs, amounts.runs):
             for stream in streams:

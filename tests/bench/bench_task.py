@@ -27,10 +27,10 @@ from tests.bench import results
 from tests.bench.topics import fresh_topic, records_in
 
 PARTITIONS: Final = 4
-#: Tasks of one run; the spread is that of the medians of the runs.
+#: Tasks per run; the spread is that of the runs' medians.
 TASKS_OF_A_RUN: Final = 100
 WARM_UP_TASKS: Final = 50
-#: The rest of the process is the producer's sender; what is neither is the wait for the broker, and for a processor.
+#: The rest of the CPU time is the producer's sender; the rest of the wall time is waiting for the broker and for a CPU.
 CLOCKS: Final = {"wall": "wall ms", "cpu": "CPU ms", "thread": "of it the caller's"}
 LABELS: Final = {"task": "kafkalite's task", "client": "confluent-kafka, rows with a kept producer"}
 
@@ -38,13 +38,13 @@ Write = Callable[[], None]
 
 
 def rows_of(count: int) -> pa.RecordBatch:
-    """Keys and values of 10 and 100 characters."""
+    """Return keys of 10 and values of 100 characters."""
     keys = pa.array([f"key-{number:06}" for number in range(count)])
     return pa.RecordBatch.from_arrays([keys, pa.array(["v" * 100] * count)], ["key", "value"])
 
 
 def measured(bootstrap_servers: str, rows: int, runs: int) -> dict[str, Any]:
-    """The median of each run, in ms, by clock."""
+    """Return the median of each run, in ms, by clock."""
     batch = rows_of(rows)
     taken: dict[str, dict[str, list[float]]] = {name: {clock: [] for clock in CLOCKS} for name in LABELS}
     with contextlib.ExitStack() as stack:
@@ -88,7 +88,7 @@ def _rows(bootstrap_servers: str, topic: str, batch: pa.RecordBatch) -> Write:
 
 
 def _timed(write: Write, count: int) -> tuple[float, float, float]:
-    """The median wall time and the mean CPU times, of the process and of this thread, of *count* calls, in ms."""
+    """Return the median wall time and the mean CPU times of the process and of this thread, in ms, of *count* calls."""
     walls = []
     cpu, thread = time.process_time(), time.thread_time()
     for _ in range(count):

@@ -1,7 +1,7 @@
 """Rows per second encoded on one thread: columns at once compared with other libraries, row by row.
 
-The rows are those of one of Spark's Arrow batches, encoded over and over; the others get them in their own form, made
-before. What is counted is the thread's CPU time, so that other load on the machine does not matter much.
+The rows are those of one of Spark's Arrow batches, encoded repeatedly; the other libraries get them converted to their
+own form in advance. The time is the thread's CPU time, which other load on the machine hardly affects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tests.bench import results
 
-#: The rows of one of Spark's Arrow batches.
+#: The number of rows in one of Spark's Arrow batches.
 BATCH: Final = 10_000
 _COLUMNS: Final = (
     ("id", pa.int64()),
@@ -30,15 +30,15 @@ _COLUMNS: Final = (
     ("at", pa.timestamp("us", "UTC")),
 )
 
-#: Columns of a row by the name of the work, and whether they may be null.
+#: Name of the work → repetitions of the five columns, and whether they may be null.
 WORKS: Final = {"5 columns": (1, False), "5 nullable columns": (1, True), "40 columns": (8, False)}
 
-#: What encodes all rows, by name; kafkalite's is the first.
+#: Name → a function that encodes all rows; the first one is kafkalite's.
 Encoders = Mapping[str, Callable[[], list[bytes] | pa.Array]]
 
 
 def make_rows(work: str, count: int) -> pa.StructArray:
-    """Rows of *work*; of nullable columns every tenth is null."""
+    """Return rows of *work*; in nullable columns about every tenth value is null."""
     times, nullable = WORKS[work]
     rng = random.Random(1)
     fields = [pa.field(f"{name}_{turn}", kind, nullable) for turn in range(times) for name, kind in _COLUMNS]
@@ -58,7 +58,7 @@ def make_rows(work: str, count: int) -> pa.StructArray:
 
 
 def _measure(encode: Callable[[], object], rows: int, batches: int) -> float:
-    """Rows per second of the thread's CPU time."""
+    """Return the rows per second of the thread's CPU time."""
     started = time.thread_time()
     for _ in range(batches):
         encode()
@@ -80,7 +80,7 @@ def compare(
     slow: str,
     same: bool = True,
 ) -> dict[str, Any]:
-    """The encoders in turns, *slow* with one batch a run; RuntimeError if payloads differ that shall be the *same*."""
+    """Run the encoders in turns, *slow* with one batch per run; RuntimeError if *same* and their payloads differ."""
     found = encoders(make_rows(work, count))
     ours, *others = ((name, _listed(encode())) for name, encode in found.items())
     for name, theirs in others if same else ():
@@ -97,7 +97,7 @@ def compare(
 
 
 def run(description: str | None, measure: Callable[..., dict[str, Any]], batches: int, save_as: str = "") -> None:
-    """The command line of a comparison; *measure* is :func:`compare` with its encoders."""
+    """Run the command line of a comparison; *measure* is :func:`compare` with its encoders."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=BATCH, help="rows of the batch")
     parser.add_argument("--runs", type=int, default=5, help="timed runs of each encoder")

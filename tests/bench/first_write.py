@@ -1,9 +1,9 @@
-"""The first ``df.write`` of a session: a program of its own, because every session must be a fresh one.
+"""The first ``df.write`` of a session: a separate program, because every session must be a fresh one.
 
     python -m tests.bench.first_write SINK BOOTSTRAP_SERVERS TOPIC ROWS TASKS JARS CORES
 
-Run by :mod:`tests.bench.bench_small`. Prints the seconds from a session that is ready to the last acknowledgement. They
-include Spark's own search for Python data sources, which the first data source that is named or registered waits for.
+Run by :mod:`tests.bench.bench_small`. Prints the seconds from the ready session to the last acknowledgement. They
+include Spark's own search for Python data sources, for which the first use or registration of a data source waits.
 """
 
 from __future__ import annotations

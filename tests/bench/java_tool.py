@@ -12,7 +12,8 @@ KAFKA_SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "kafka.sh"
 
 
 def records_per_s(topic: str, records: int, settings: Mapping[str, Any], *what: str) -> float:
-    """What ``ProducerPerformance`` says of *records*, whose size or file *what* names; RuntimeError if it fails."""
+    """Return the rate that ``ProducerPerformance`` reports for *records*; *what* are its arguments for their size or
+    file; RuntimeError if it fails."""
     pairs = [f"{name}={value}" for name, value in settings.items()]
     tool = ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records), *what]
     done = subprocess.run(

@@ -30,7 +30,7 @@ _PORTS = "ports.json"
 
 
 def write_listeners(server: SecureServer, path: Path) -> None:
-    """*path* with the properties of clients by the name of the security."""
+    """Write the properties of clients for each listener to *path*."""
     found: Mapping[str, Mapping[str, str]] = {
         security.name: server.client_properties(security) for security in server.addresses
     }
@@ -38,7 +38,7 @@ def write_listeners(server: SecureServer, path: Path) -> None:
 
 
 def read_listeners(bootstrap_servers: str, path: Path | None) -> dict[str, dict[str, str]]:
-    """Properties of clients by the name of the security, as *path* has them; without a file there is PLAINTEXT."""
+    """Return the properties of clients for PLAINTEXT and for each listener in *path*."""
     found = {PLAINTEXT.name: {"bootstrap.servers": bootstrap_servers}}
     if path is not None:
         found |= json.loads(path.read_text())

@@ -1,7 +1,7 @@
 """A sink that accepts every Arrow batch and does nothing: the cost of any Python sink in Spark.
 
 Its rows per second are the upper limit of a batch write, and its micro-batches show the time that every sink in Python
-needs: as it is, and with Spark's Python processes tuned as kafkalite tunes them, which is the floor of kafkalite's own.
+needs: with Spark's Python processes unchanged, and tuned as kafkalite tunes them, which is the floor for kafkalite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NullWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
-    """Reads its rows to the end, as every writer has to."""
+    """Reads its rows to the end, as every writer must."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
@@ -48,7 +48,7 @@ class NullSource(DataSource):
 
 
 class TunedNullWriter(NullWriter):
-    """The same in a tuned process."""
+    """A :class:`NullWriter` in a tuned process."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with worker_process.task(tuned=True):

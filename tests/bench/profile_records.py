@@ -1,7 +1,7 @@
 """The time of each stage for a chunk of 10,000 rows: hash, order, take, sizes, encode, CRC; µs, best of several.
 
 Run ``python tests/bench/profile_records.py [--seconds 1]``, which measures each stage for at most that time. The stages
-are those of the producer's columnar path, for some shapes of keys and values and numbers of partitions.
+are those of the producer's columnar path, for several lengths of keys and values and numbers of partitions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = 10_000
 
 @dataclass(frozen=True)
 class Shape:
-    """What the rows look like: lengths in bytes, from … to."""
+    """The shape of the rows: lengths in bytes as (minimum, maximum); None for no key."""
 
     name: str
     key_bytes: tuple[int, int] | None
@@ -54,7 +54,7 @@ def column(lengths: tuple[int, int], rows: int, rng: random.Random) -> pa.Array:
 
 
 def best(run: Callable[[], object], seconds: float) -> float:
-    """The shortest time of one call, in µs."""
+    """Return the shortest time of one call, in µs."""
     run()
     shortest = float("inf")
     end = time.perf_counter() + seconds

@@ -1,8 +1,7 @@
-"""Where the processor time of a micro-batch goes: Spark's, kafkalite's own, and the broker's.
+"""The CPU time of a micro-batch by part: Spark's, kafkalite's own, and the broker's.
 
-Run by ``scripts/bench.sh profile``; prints the table of docs/performance.md. Spark's own sink, a Python sink that does
-nothing, tuned, and kafkalite write the same micro-batches one after the other. The time of processes is the kernel's;
-kafkalite's own part of Spark's Python processes is what its calls take (``timed_source``).
+Run by ``scripts/bench.sh profile``; prints the table of docs/internals/performance.md. Spark's own sink, a Python sink
+that does nothing, tuned, and kafkalite write the same micro-batches in turn. The kernel counts the time of processes; kafkalite's own part of Spark's Python processes is the time of its calls (``timed_source``).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Cpu:
 
 
 def _batches(query: StreamingQuery, least: int) -> dict[int, int]:
-    """``addBatch`` of the micro-batches that have ended, ms by number, once there are *least*."""
+    """Wait for *least* completed micro-batches; return the ms of their ``addBatch`` by batch number."""
     found: dict[int, int] = {}
     while len(found) < least:
         if not query.isActive:
@@ -61,7 +60,7 @@ def _batches(query: StreamingQuery, least: int) -> dict[int, int]:
 
 
 def _own(folder: Path, since: float, until: float) -> dict[str, list[tuple[float, float]]]:
-    """Wall and CPU seconds of kafkalite's own calls by part."""
+    """Return the wall and CPU seconds of kafkalite's own calls by part."""
     own: dict[str, list[tuple[float, float]]] = {TASK: [], DRIVER: []}
     for file in folder.iterdir():
         for line in map(json.loads, file.read_text().splitlines()):
@@ -73,7 +72,7 @@ def _own(folder: Path, since: float, until: float) -> dict[str, list[tuple[float
 def profile(
     spark: Any, bootstrap_servers: str, stream: str, tasks: int, triggers: int, brokers: Collection[int]
 ) -> dict[str, Any]:
-    """The parts of one micro-batch of *stream*, in ms."""
+    """Return the parts of one micro-batch of *stream*, in ms."""
     folder = Path(os.environ[FOLDER])
     checkpoints = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     with fresh_topic(bootstrap_servers, PARTITIONS) as topic, checkpoints as checkpoint:
@@ -108,7 +107,7 @@ def profile(
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
-    """The parts in rows, the streams in columns, as Markdown."""
+    """Return a table in Markdown with the parts in rows and the streams in columns."""
     labels = {**LABELS, "null-tuned": f"{LABELS['null']}, tuned"}
     heads = [f"{labels.get(run['stream'], run['stream'])}, {run['tasks']} tasks" for run in found]
     lines = [f"| ms | {' | '.join(heads)} |", f"| --- |{' --- |' * len(found)}"]

@@ -1,6 +1,6 @@
-"""The tables and the chart of speed, generated from the last results and never edited manually: speed.md says what was
-measured, tests/figures.json has the medians that README and other pages show, and the README beside the results what
-was aimed at.
+"""The tables and the chart of speed, generated from the last results and never edited manually: speed.md shows the
+measurements, tests/figures.json has the medians that README and other pages show, and the README of the results has the
+goals.
 
 ``scripts/bench.sh report`` runs it. A goal without a result is shown as not measured, and a missed goal as missed. A
 ratio is that of the medians; it is followed by the lowest and the highest ratio of the runs, in which the competitors
@@ -36,9 +36,9 @@ Results = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One row: what is compared, and what was aimed at. *measured* gives its text and whether the goal was met.
+    """One row of the tables: a comparison and its goal. *measured* returns its text and whether the goal was met.
 
-    Where nothing was aimed at, it is neither met nor missed: None.
+    A row without a goal is neither met nor missed: None.
     """
 
     work: str
@@ -48,7 +48,7 @@ class Goal:
 
 
 def _compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], figure: str, of_what: str, shown: str) -> str:
-    """The ratio of a figure of two competitors, and how far it was apart in the runs, which they made in turns."""
+    """Return the ratio of two competitors' *figure*, and its lowest and highest value in the runs."""
     return f"{ours[figure] / theirs[figure]:.2f}× the {of_what} ({_spread(ours, theirs)}{shown})"
 
 
@@ -62,7 +62,7 @@ def _against(ours: float, theirs: float, shown: Callable[[float], str]) -> str:
 
 
 def _times(result: str, sink: str, least: float) -> Callable[[Results], tuple[str, bool]]:
-    """kafkalite's rows per second over those of *sink*."""
+    """Compare kafkalite's rows per second with those of *sink*."""
 
     def measured(found: Results) -> tuple[str, bool]:
         sinks = found[result]["sinks"]
@@ -86,7 +86,7 @@ def _share_of_plaintext(security: str) -> Callable[[Results], tuple[str, None]]:
 
 
 def _handshakes(security: str) -> Callable[[Results], tuple[str, None]]:
-    """What a connection takes more until it is ready."""
+    """Return the additional ms of a connection over *security*, compared with PLAINTEXT, until it is ready."""
 
     def measured(found: Results) -> tuple[str, None]:
         taken = found[f"spark over {security}"]["handshake_ms"]
@@ -105,7 +105,7 @@ def _cpu(found: Results) -> tuple[str, bool]:
 
 
 def _limit(found: Results) -> tuple[str, bool]:
-    """Rows per second over those of a sink that does nothing, with the broker's CPU spread over the same cores."""
+    """Compare rows per second with those of a sink that does nothing, with the broker's CPU on the same cores."""
     result = found["spark uncompressed"]
     ours, nothing = result["sinks"]["kafkalite"], result["sinks"]["null"]
     least_s = 1e6 / nothing["rows_per_s"] + ours["broker_cpu_s_per_million"] / result["cores"]
@@ -131,7 +131,7 @@ def _records(client: str, least: float) -> Callable[[Results], tuple[str, bool]]
 
 
 def _avro(work: str, least: float, rate: float) -> Callable[[Results], tuple[str, bool]]:
-    """The rows per second of the encoder over those of fastavro; both the ratio and the rate are aimed at."""
+    """Compare the encoder's rows per second with those of fastavro; the ratio and the rate both have a goal."""
 
     def measured(found: Results) -> tuple[str, bool]:
         ours, theirs = (found["avro"]["works"][work][name] for name in ("kafkalite", "fastavro"))
@@ -148,7 +148,7 @@ def _slower(ours: Mapping[str, Any], theirs: Mapping[str, Any], most: float, mor
 
 
 def _stream(result: str, most: float) -> Callable[[Results], tuple[str, bool]]:
-    """kafkalite's time over that of Spark's own sink."""
+    """Compare kafkalite's time with that of Spark's own sink."""
 
     def measured(found: Results) -> tuple[str, bool]:
         streams = found[result]["streams"]
@@ -184,7 +184,7 @@ def _repeated_write(found: Results) -> tuple[str, bool]:
 
 
 def _first_write(found: Results) -> tuple[str, bool]:
-    """What it takes more than any sink in Python does."""
+    """Return the additional seconds of a first write, compared with a Python sink that does nothing."""
     sinks = found["small first"]["sinks"]
     ours, nothing, theirs = (sinks[name]["median_s"] for name in ("kafkalite", "null", "kafka"))
     more = sorted(one - other for one, other in zip(sinks["kafkalite"]["runs"], sinks["null"]["runs"], strict=True))
@@ -225,7 +225,7 @@ def _growth(limit: str) -> Callable[[Results], tuple[str, bool]]:
 
 
 def _broker(work: str, least: float) -> Callable[[Results], tuple[str, bool]]:
-    """The embedded broker's records per second over those of Kafka, with the same client."""
+    """Compare the embedded broker's records per second with those of Kafka, with the same client."""
 
     def measured(found: Results) -> tuple[str, bool]:
         brokers = found["broker"]["works"][work]["brokers"]
@@ -245,7 +245,7 @@ _SETTINGS: Final = "`batch.size` 256 KiB, `linger.ms` 10, `send.buffer.bytes` -1
 _TUNED: Final = f"{_SPARK}, tuned ({_SETTINGS})"
 _JAVA: Final = "Kafka's Java producer (`batch.size` 256 KiB, `linger.ms` 10)"
 
-#: In the order of what matters to somebody who chooses a sink.
+#: The tables by title, those that matter most for the choice of a sink first.
 PARTS: Final[Mapping[str, tuple[Goal, ...]]] = {
     "Writing a DataFrame": (
         Goal(
@@ -400,7 +400,7 @@ def _whole_ms(milliseconds: float) -> str:
 
 
 def goals_table(found: Results, goals: Iterable[Goal] = GOALS) -> str:
-    """The *goals* as Markdown, and which of them are missed, with where and when they were measured."""
+    """Return the *goals* as Markdown, with a mark for those met or missed, and the machine and date of each result."""
     used = _Used(found)
     lines = ["| benchmark | compared with | goal | measured | |", "| --- | --- | --- | --- | --- |"]
     for goal in goals:
@@ -411,7 +411,7 @@ def goals_table(found: Results, goals: Iterable[Goal] = GOALS) -> str:
 
 
 def readers_tables(found: Results) -> str:
-    """What was measured, as Markdown, a table for each part."""
+    """Return the measurements as Markdown, a table for each part."""
     used = _Used(found)
     lines: list[str] = []
     for title, goals in PARTS.items():
@@ -420,8 +420,8 @@ def readers_tables(found: Results) -> str:
 
 
 def medians(found: Results) -> dict[str, Any]:
-    """What README and the page of costs show, for ``tests/figures.json``: rows a second, and ms of a micro-batch of
-    1,000 rows by its number of tasks, of each sink."""
+    """Return the figures of README and of the page of costs, for ``tests/figures.json``: of each sink the rows a
+    second, and the ms of a micro-batch of 1,000 rows by its number of tasks."""
     rows = found["spark uncompressed"]
     batches = {tasks: found[f"stream {tasks} tasks"] for tasks in (2, 20)}
     return {
@@ -445,7 +445,7 @@ def _measured(result: Mapping[str, Any]) -> str:
 
 
 def summary(speed: Mapping[str, Any]) -> str:
-    """The two figures of README, as Markdown."""
+    """Return the two figures of README, as Markdown."""
     rows, batch, measured = speed["rows_per_s"], speed["batch_ms"]["2"], speed["measured"]
     of_spark = f"{_rate(rows['kafka'])}, or {_rate(rows['kafka-tuned'])} with {_SETTINGS}"
     ms = f"{_whole_ms(batch['kafkalite'])} | {_whole_ms(batch['kafka'])}"
@@ -465,7 +465,7 @@ def summary(speed: Mapping[str, Any]) -> str:
 
 
 def costs_of_a_task(speed: Mapping[str, Any]) -> str:
-    """What a task adds to a micro-batch, from 2 to 20 tasks, as Markdown."""
+    """Return the time that a task adds to a micro-batch, from 2 to 20 tasks, as Markdown."""
     few, many = speed["batch_ms"]["2"], speed["batch_ms"]["20"]
     names = {
         "kafkalite": "kafkalite",
@@ -506,7 +506,7 @@ def _with_origin(lines: list[str], used: _Used) -> str:
 
 
 class _Used(dict[str, Mapping[str, Any]]):
-    """Results, and the names of those that were looked up."""
+    """Results that record the names of those that were read."""
 
     def __init__(self, found: Results) -> None:
         super().__init__(found)
@@ -539,8 +539,8 @@ _NAMES: Final = {
 
 
 def chart(found: Results) -> str | None:
-    """Rows per second of the uncompressed write: the medians as bars, and the lowest and the highest of the runs as
-    error bars. None when it was not measured."""
+    """Return a chart of the rows per second of the uncompressed write: the medians as bars, and the lowest and the
+    highest of the runs as error bars. None if it was not measured."""
     result = found.get("spark uncompressed")
     if result is None:
         return None

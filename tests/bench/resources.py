@@ -21,7 +21,7 @@ def available() -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    """*pid* and every process below it that runs now."""
+    """Return *pid* and all of its descendants that run now."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         fields = _stat(int(entry.name)) if entry.name.isdigit() else None
@@ -37,7 +37,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields after the command's name (which may hold spaces): state, parent, …"""
+    """Return the fields after the command's name (which may contain spaces): state, parent, …"""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -45,7 +45,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def cpu_seconds(pids: Collection[int]) -> float:
-    """User and system time of *pids*, and of those of their children that have ended."""
+    """Return the user and system time of *pids*, and of those of their children that have ended."""
     ticks = 0
     for pid in pids:
         fields = _stat(pid)
@@ -55,7 +55,7 @@ def cpu_seconds(pids: Collection[int]) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """0 when it has ended."""
+    """Return the resident memory of *pid*; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -64,8 +64,8 @@ def resident_bytes(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one process, KiB: resident, private (no other process has these pages), its share of all pages, and the most
-    address space that it had, which is what ``spark.executor.pyspark.memory`` limits."""
+    """The memory of one process in KiB: resident, private (pages of no other process), its share of all pages, and its
+    peak address space, which ``spark.executor.pyspark.memory`` limits."""
 
     rss: int
     private: int
@@ -74,7 +74,7 @@ class Memory:
 
 
 def memory(pid: int) -> Memory | None:
-    """None when it has ended."""
+    """Return the memory of *pid*; None if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
         lines += [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmPeak:")]
@@ -88,18 +88,18 @@ def memory(pid: int) -> Memory | None:
 
 
 def python_workers(pid: int) -> set[int]:
-    """Spark's Python workers below *pid*: children of its daemons."""
+    """Return Spark's Python workers below *pid*: the children of its daemons."""
     daemons = {below for below in descendants(pid) if "pyspark.daemon" in command(below)}
     return {worker for worker in daemons if parent(worker) in daemons}
 
 
 def parent(pid: int) -> int:
-    """0 when it has ended."""
+    """Return the parent of *pid*; 0 if it has ended."""
     return int((_stat(pid) or ["", "0"])[1])
 
 
 def open_descriptors(pid: int) -> int:
-    """0 when it has ended."""
+    """Return the number of open file descriptors of *pid*; 0 if it has ended."""
     try:
         return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
@@ -107,7 +107,7 @@ def open_descriptors(pid: int) -> int:
 
 
 def command(pid: int) -> str:
-    """Its command line; empty when it has ended."""
+    """Return the command line of *pid*; an empty text if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -116,7 +116,7 @@ def command(pid: int) -> str:
 
 @dataclass
 class MemoryWatch:
-    """Resident memory of Spark's Python workers while a block runs: one list of samples, in bytes, per process."""
+    """The resident memory of Spark's Python workers while a block runs: a list of samples per process, in bytes."""
 
     samples: dict[int, list[int]] = field(default_factory=dict)
 
@@ -139,5 +139,5 @@ class MemoryWatch:
         finally:
             ended.set()
             thread.join()
-            # Workers outlive their task by a minute: a write that was shorter than the interval is seen too.
+            # Workers outlive their task by a minute, so this sample includes a write shorter than the interval.
             sample()

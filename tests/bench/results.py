@@ -1,4 +1,4 @@
-"""The results of a benchmark, with everything that a reader needs to judge them: machine, versions, commit, settings.
+"""The results of a benchmark, with the machine, versions, commit and settings that a reader needs to assess them.
 
 ``tests/bench/results/<name>.json`` holds the newest run of each; :mod:`report` generates the tables and the chart.
 """
@@ -42,7 +42,7 @@ def environment() -> dict[str, Any]:
 
 
 def save(name: str, content: Mapping[str, Any], directory: Path = RESULTS) -> Path:
-    """Write a result; returns where it is."""
+    """Write a result; return the path of its file."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}.json"
     path.write_text(json.dumps({"name": name, **environment(), **content}, indent=1) + "\n")
@@ -50,14 +50,14 @@ def save(name: str, content: Mapping[str, Any], directory: Path = RESULTS) -> Pa
 
 
 def load(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
-    """Results by name."""
+    """Return the results by name."""
     found = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
     return {result["name"]: result for result in found}
 
 
 def _commit() -> str:
     commit = _git("rev-parse", "--short", "HEAD")
-    # Results that were measured just before are no change of what is measured.
+    # Results that other benchmarks have just written do not change the measured code.
     changed = _git("status", "--porcelain", "--", ":/", ":(exclude,top)tests/bench/results")
     return f"{commit}-dirty" if commit and changed else commit or "unknown"
 

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-#: Kafka's transaction.state.log.num.partitions: so many brokers coordinate transactions at most.
+#: Kafka's transaction.state.log.num.partitions: the maximum number of brokers that coordinate transactions.
 COORDINATOR_PARTITIONS: Final = 50
 
-#: How many of its ids a worker looks at together to find those that are free
+#: The number of its ids that a worker examines together to find free ones
 #: (:mod:`kafka_sink.exactly_once.writing`).
 MAX_IDS_CHECKED: Final = 20
 
-#: How many ids a worker has at least, after some batches (there, too).
+#: The minimum number of ids of a worker after some batches (also there).
 FEWEST_IDS: Final = 8
 
-#: Connections to a broker that is asked several things at once (:mod:`kafka_sink.client.blocking.blocking`).
+#: Connections to a broker for several concurrent requests (:mod:`kafka_sink.client.blocking.blocking`).
 LANES: Final = 4
 
 
@@ -37,17 +37,17 @@ class Shape:
 
     @property
     def coordinators(self) -> int:
-        """Brokers that coordinate transactions."""
+        """Return the number of brokers that coordinate transactions."""
         return min(self.brokers, COORDINATOR_PARTITIONS)
 
     @property
     def leaders(self) -> int:
-        """Brokers that a task sends rows to, where the partitions that it writes to are spread evenly."""
+        """Return the number of brokers to which a task sends rows, if its partitions' leaders are spread evenly."""
         return min(self.brokers, self.touched)
 
     @property
     def leaders_of_a_worker(self) -> int:
-        """As many at most, where its tasks write to different partitions."""
+        """Return the maximum for all tasks of a worker, which they reach if they write to different partitions."""
         return min(self.brokers, self.touched * self.tasks_of_a_worker)
 
     @property
@@ -56,16 +56,16 @@ class Shape:
 
 
 def reached(coordinators: int, ids: int) -> float:
-    """Of so many coordinators those that at least one of so many ids has."""
+    """Return the expected number of *coordinators* that at least one of *ids* ids has."""
     return coordinators * (1 - (1 - 1 / coordinators) ** ids)
 
 
 def connections_of_a_worker(shape: Shape, *, exactly_once: bool) -> float:
-    """One to a bootstrap address and one to each leader, which go on from task to task; exactly once the same again to
-    the coordinators of its ids, of which it has twice as many as tasks in a batch, or :data:`FEWEST_IDS`."""
+    """Return one to a bootstrap address and one to each leader, which the next tasks reuse. Exactly once adds those of
+    a second client, also to the coordinators of the ids: twice as many as its tasks, at least :data:`FEWEST_IDS`."""
     found: float = 1 + shape.leaders_of_a_worker
     if exactly_once:
-        # To the leaders once more: it asks them whether the ids' last transactions are over. Some coordinate, too.
+        # This client asks the leaders whether the ids' last transactions are complete. Some also are coordinators.
         coordinators = reached(shape.coordinators, max(2 * shape.tasks_of_a_worker, FEWEST_IDS))
         others = shape.leaders_of_a_worker * (1 - coordinators / shape.brokers)
         found += 1 + coordinators + others
@@ -73,13 +73,13 @@ def connections_of_a_worker(shape: Shape, *, exactly_once: bool) -> float:
 
 
 def connections_of_the_driver(shape: Shape) -> int:
-    """Exactly once: one to each broker, which are all asked for open transactions, and further ones to those that
-    coordinate the tasks' transactions; at least once none at all."""
+    """Return for exactly once: one to a bootstrap address, one to each broker, which list their open transactions, and
+    further ones to the coordinators of the tasks' transactions. At least once needs none."""
     return 1 + shape.brokers + (LANES - 1) * shape.coordinators
 
 
 def at_least_once(shape: Shape) -> Mapping[str, float]:
-    """Requests of the tasks of one batch, on workers that have just begun; later they send only the last one."""
+    """Return the requests of the tasks of a worker's first batch; in later batches they send only the last of these."""
     return {
         "ApiVersions": shape.workers * connections_of_a_worker(shape, exactly_once=False),
         "Metadata": shape.workers,
@@ -89,8 +89,8 @@ def at_least_once(shape: Shape) -> Mapping[str, float]:
 
 
 def tasks_of_parallel(shape: Shape) -> Mapping[str, float]:
-    """Requests of the tasks of a batch with a transaction a task, from the third batch on: then ids are used again, and
-    the end of their last transaction has given them the next epoch."""
+    """Return the requests of the tasks of a batch with a transaction per task, from the third batch on: workers then
+    reuse ids, whose next epoch the end of their last transaction has returned."""
     in_a_worker = shape.tasks_of_a_worker
     looks = -(-in_a_worker // MAX_IDS_CHECKED)
     asked = looks * reached(shape.coordinators, min(in_a_worker, MAX_IDS_CHECKED))
@@ -104,13 +104,13 @@ def tasks_of_parallel(shape: Shape) -> Mapping[str, float]:
 
 
 def driver_of_parallel(shape: Shape) -> Mapping[str, float]:
-    """Requests of the driver of such a batch."""
+    """Return the requests of the driver of such a batch."""
     return {
         "Metadata": 1,
         "ListTransactions": 2 * shape.brokers,
-        # How the driver's last transaction ended, whether the last batch is committed, and whether this one can be.
+        # The outcome of the driver's last transaction, whether the last batch is committed, and if this one may be.
         "DescribeTransactions": 1 + 2 * reached(shape.coordinators, shape.tasks),
-        # The driver goes on after its own last batch, and reads the progress again behind the proposal.
+        # The driver resumes after its own last batch, and reads the progress again after the proposal.
         "OffsetFetch": 2,
         "TxnOffsetCommit": 1,
         "EndTxn": shape.tasks + 1,
@@ -118,14 +118,14 @@ def driver_of_parallel(shape: Shape) -> Mapping[str, float]:
 
 
 def driver_of_atomic(shape: Shape) -> Mapping[str, float]:
-    """Requests of the driver of a batch that is one transaction; its tasks send nothing but their rows."""
+    """Return the requests of the driver of a batch that is one transaction; its tasks send only their rows."""
     return {
         "Metadata": 1,
         "ListTransactions": shape.brokers,
-        # How its last transaction ended, and whether anything of it is still open.
+        # The outcome of its last transaction, and whether any part of it is still open.
         "DescribeTransactions": 1,
         "ListOffsets": 2 * max(shape.leaders, 1),
-        # The driver goes on after its own last batch, and reads the progress again behind the proposal.
+        # The driver resumes after its own last batch, and reads the progress again after the proposal.
         "OffsetFetch": 2,
         "TxnOffsetCommit": 1,
         "EndTxn": 1,

@@ -1,8 +1,8 @@
-"""Two worlds in which batches of the sink are run and their requests counted: real brokers, and brokers in memory.
+"""Two environments that run batches of the sink and count their requests: embedded brokers, and brokers in memory.
 
-On real brokers (:func:`run_on`) all code is the sink's own: workers write their tasks one after the other, and a driver
-plans and commits. In memory (:class:`PlayedCluster`) only the driver and the transactional ids of the tasks are used,
-on a clock that does not run, so that there may be thousands of them; the rows of a transaction are only declared.
+On embedded brokers (:func:`run_on`) all code is the sink's own: workers write their tasks one after the other, and a
+driver plans and commits. In memory (:class:`PlayedCluster`) only the driver and the transactional ids of the tasks run,
+on a clock that does not advance, so there may be thousands of tasks; the rows of a transaction are only declared.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _FOR_EVER_MS = 10**9
 HOST = "127.0.0.1"
 FIRST_PORT = 9000
 _TOPIC_ID = uuid.UUID(int=1)
-#: The end of each partition.
+#: The end offset of each partition.
 _END = 7
 _SETTINGS = {"transaction.partition.verification.enable": "true", "offsets.retention.minutes": "10080"}
 
@@ -72,7 +72,7 @@ Requests = Counter[str]
 
 
 class Worker:
-    """What belongs to one Python process of Spark's: its producers, its client of coordinators, its ids."""
+    """The state of one of Spark's Python processes: its producers, its client of coordinators, its ids."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self._producers = LeftProducers()
@@ -81,9 +81,9 @@ class Worker:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Tasks that are run meanwhile are this worker's."""
+        """Run the tasks of a block in this worker."""
         with (
-            # However long the run takes: nothing is asked for again.
+            # No producer expires, however long the run takes, so no request is repeated.
             mock.patch.object(task_writer, "MOST_AGE_MS", _FOR_EVER_MS),
             mock.patch.object(task_writer, "MOST_IDLE_MS", _FOR_EVER_MS),
             mock.patch.object(task_writer, "kept_producers", self._producers),
@@ -99,7 +99,7 @@ class Worker:
 
 @dataclass
 class Counted:
-    """What a batch took: *requests* by Kafka's name, of workers and driver apart, and the bytes of a task's message."""
+    """The counts of a batch: requests of the workers and of the driver by Kafka's name, and bytes of tasks' messages."""
 
     workers: Requests
     driver: Requests
@@ -108,7 +108,7 @@ class Counted:
 
 @dataclass
 class CountedInMemory(Counted):
-    """As there, and the connections that were made since the first batch, and the length of the progress."""
+    """The counts of a batch, the connections made since the first batch, and the length of the stored progress."""
 
     worker_connections: int
     driver_connections: int
@@ -116,7 +116,7 @@ class CountedInMemory(Counted):
 
 
 def requests_of(cluster: EmbeddedCluster) -> Requests:
-    """Requests that *cluster* has answered since it began, by Kafka's name."""
+    """Return the numbers of requests that *cluster* has answered since its start, by Kafka's name."""
     found: Requests = Counter()
     for metric in cluster.metrics():
         tags = dict(metric.tags)
@@ -130,7 +130,7 @@ def run_on(
 ) -> list[Counted]:
     """Run *batches* of *tasks*, spread over *workers*, each with a row for each of *partitions* of a new topic."""
     cluster.create_topic(TOPIC, partitions)
-    # A task's flush ends it, so that its batches leave together.
+    # Only a task's flush ends this wait, so that the task's batches are sent together.
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "kafka.linger.ms": "10000"}
     options = parse_options(given).spec
     numbers = range(partitions)
@@ -171,7 +171,7 @@ def _opened(outcomes: list[TaskOutcome]) -> list[OpenTransaction]:
 
 
 def _until_over(client: CoordinatorClient, plan: Plan, outcomes: list[TaskOutcome]) -> None:
-    """Until the markers of all transactions are written: the next batch would have to ask more than once."""
+    """Wait until the markers of all transactions are written; otherwise the next batch would repeat requests."""
     names = [each.transaction.transactional_id for each in _opened(outcomes)]
     while not all(
         each.is_over for each in client.run(client.describe([plan.driver.transactional_id, *names])).values()
@@ -180,7 +180,7 @@ def _until_over(client: CoordinatorClient, plan: Plan, outcomes: list[TaskOutcom
 
 
 def _settled(cluster: EmbeddedCluster) -> Requests:
-    """:func:`requests_of`, once all that were answered are counted: they are when their answers have left."""
+    """Return :func:`requests_of` once it is stable: a broker counts a request after it has sent the response."""
     found = requests_of(cluster)
     while True:
         time.sleep(0.02)
@@ -203,16 +203,16 @@ class _Open:
 
 
 class PlayedCluster:
-    """*brokers* in memory with one topic of *partitions*, as far as the driver of a sink asks them for anything.
+    """*brokers* in memory with one topic of *partitions*, for the requests of a sink's driver.
 
-    It does what coordinators do in transactions of version 2 and in order; nothing fails, and no rows are stored.
+    It acts as coordinators do in transactions of version 2, one after the other; nothing fails, and no rows are stored.
     """
 
     def __init__(self, brokers: int, partitions: int) -> None:
         self.brokers = brokers
         self.partitions = partitions
         self.clock = FakeClock()
-        #: By the name of who asked.
+        #: Name of the client → its requests.
         self.requests: dict[str, Requests] = defaultdict(Counter)
         self._selectables: dict[str, list[FakeSelectable]] = defaultdict(list)
         self._ids: dict[str, _Open] = {}
@@ -221,16 +221,16 @@ class PlayedCluster:
         self._pending: dict[int, tuple[int, str]] = {}
 
     def connections(self, name: str) -> int:
-        """How many the clients of this name have made."""
+        """Return the number of connections that the clients of this name have made."""
         return sum(len(selectable.connects) for selectable in self._selectables[name])
 
     @property
     def progress_characters(self) -> int:
-        """Of the metadata of all offsets that were committed."""
+        """Return the length of the metadata of all committed offsets."""
         return sum(len(text) for _, text in self._offsets.values())
 
     def client(self, name: str) -> CoordinatorClient:
-        """A client whose requests are counted under *name*."""
+        """Return a client whose requests are counted under *name*."""
         selectable = FakeSelectable(self.clock, partial(self._answer, name))
         self._selectables[name].append(selectable)
 
@@ -241,7 +241,7 @@ class PlayedCluster:
             return CoordinatorClient({"bootstrap.servers": f"{HOST}:{FIRST_PORT}"}, clock=self.clock)
 
     def wrote(self, transaction: Transaction, partitions: frozenset[TopicPartition]) -> OpenTransaction:
-        """A task has written to *partitions* in *transaction*."""
+        """Record that a task has written to *partitions* in *transaction*."""
         known = self._ids[transaction.transactional_id]
         known.state, known.partitions = "Ongoing", partitions
         self._of_coordinator.setdefault(self._coordinator(transaction.transactional_id), set()).add(
@@ -338,7 +338,7 @@ class PlayedCluster:
         )
 
     def _list_offsets(self, node: int, body: Any) -> Any:
-        # Every row is decided.
+        # No transaction is open.
         return response_body(
             ApiKey.LIST_OFFSETS,
             topics=[
@@ -376,7 +376,7 @@ def _offset(partition: int, known: tuple[int, str]) -> Any:
 
 @cache
 def metadata_answer(brokers: int, partitions: int) -> Any:
-    """Of *brokers* and one topic of *partitions*, three copies of each."""
+    """Return the Metadata response of *brokers* with one topic of *partitions*, each with three replicas."""
     found = []
     for number in range(partitions):
         replicas = [(number + copy) % brokers for copy in range(min(3, brokers))]
@@ -399,7 +399,7 @@ def metadata_answer(brokers: int, partitions: int) -> Any:
 
 
 def run_in_memory(*, brokers: int, partitions: int, tasks: int, workers: int, batches: int) -> list[CountedInMemory]:
-    """Run *batches* of *tasks*, spread over *workers*: all requests of a parallel batch but those that carry rows."""
+    """Run *batches* of *tasks*, spread over *workers*; count all requests of parallel batches except Produce."""
     cluster = PlayedCluster(brokers, partitions)
     found = []
     with ExitStack() as undo:
@@ -432,7 +432,7 @@ def run_in_memory(*, brokers: int, partitions: int, tasks: int, workers: int, ba
 
 
 def run_atomic_in_memory(*, brokers: int, partitions: int, batches: int) -> list[Requests]:
-    """The driver's requests of *batches* that are one transaction each."""
+    """Run *batches* that are one transaction each; return the driver's requests of each."""
     cluster = PlayedCluster(brokers, partitions)
     found = []
     with cluster.client("driver") as client:
@@ -447,7 +447,7 @@ def run_atomic_in_memory(*, brokers: int, partitions: int, batches: int) -> list
             cluster.requests.clear()
             sink.write(version, WRITER, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
             if driver.remembered.ahead is not None:
-                # The look for the next batch runs on a thread of its own.
+                # In a sink a separate thread makes these requests for the next batch.
                 driver.remembered.ahead()
             found.append(cluster.requests["driver"])
     return found

@@ -1,7 +1,7 @@
-"""The sinks and the rows that are compared inside Spark: one session, the same rows, the same broker for all.
+"""The sinks and the rows of the comparisons inside Spark: one session, the same rows, the same broker for all.
 
 Each sink writes a DataFrame to a topic and returns when every row is acknowledged. The competitors have the settings
-that were best for them in trials with this kind of load; the settings are listed here.
+below, with which they were fastest in trials with this kind of load.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFLUENT: Final[Mapping[str, Any]] = {
     "queue.buffering.max.kbytes": 262_144,
     "log_level": 3,
 }
-#: What Spark's own sink is fastest with; by default it has the defaults of Kafka's Java producer.
+#: The settings with which Spark's own sink is fastest; its defaults are those of Kafka's Java producer.
 KAFKA_TUNED: Final[Mapping[str, str]] = {
     "kafka.batch.size": "262144",
     "kafka.linger.ms": "10",
@@ -40,7 +40,7 @@ _FLUSH_S: Final = 300.0
 
 
 def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
-    """A session with the sink that does nothing, unless it is to be registered later (:func:`register_null`) or this
+    """Return a session with the sink that does nothing, unless it is registered later (:func:`register_null`) or this
     Spark is older than 4.1 and has no streams of Arrow batches."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
@@ -50,7 +50,7 @@ def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        # Stopping a stream in the middle of a batch is an error to Spark's own sink, with a trace of its own.
+        # Spark's own sink logs an error with a stack trace if its stream is stopped during a batch.
         .config("spark.log.level", "OFF")
     )
     if jars:
@@ -62,7 +62,7 @@ def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
 
 
 def register_null(spark: SparkSession) -> None:
-    # Only now: the module of the class must be importable where Spark's workers start, and PYTHONPATH leads there.
+    # The import is local because older Sparks lack the base classes; workers import the module by PYTHONPATH.
     from tests.bench.null_source import NullSource, TunedNullSource
 
     spark.dataSource.register(NullSource)
@@ -73,7 +73,7 @@ def register_null(spark: SparkSession) -> None:
 
 
 def _value(characters: int) -> Column:
-    """Made at little cost, as what is compared are sinks: lpad, which copies character by character, took as long."""
+    """Return a value of *characters* at little cost: lpad, which copies each character, took as long as the sinks."""
     return concat(lit("x" * (characters - _DIGITS)), col("id").cast("string")).alias("value")
 
 
@@ -87,7 +87,7 @@ def _headers() -> Column:
 
 
 def _struct(times: int) -> Column:
-    """A value of *times* the five columns of ``encoding``."""
+    """Return a struct with the five columns of ``encoding``, repeated *times*."""
     columns = {
         "id": col("id"),
         "customer": concat(lit("customer-"), (col("id") % 1_000_000).cast("string")),
@@ -100,11 +100,11 @@ def _struct(times: int) -> Column:
     )
 
 
-#: Of the numbers of most rows.
+#: The number of digits in the numbers of most rows.
 _DIGITS: Final = 7
 _HEADERS: Final = (("source", "bench"), ("content-type", "text/plain"))
 
-#: Columns by shape of row, from a column ``id`` with the rows' numbers.
+#: Shape of the rows → its columns, made from a column ``id`` with the rows' numbers.
 SHAPES: Final[Mapping[str, Callable[[], list[Column]]]] = {
     "keyed": lambda: [_key(), _value(100)],
     "1 kB": lambda: [_key(), _value(1_000)],
@@ -130,7 +130,7 @@ def _write_format(name: str, data: DataFrame, topic: str, bootstrap_servers: str
 
 
 def _write_kafka(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
-    """Spark's own sink writes structs as ``to_avro`` encodes them, and knows no options of formats."""
+    """Write with Spark's own sink, which has no options for formats; ``to_avro`` encodes structs."""
     from pyspark.sql.avro.functions import to_avro
 
     if isinstance(data.schema["value"].dataType, StructType):
@@ -223,7 +223,7 @@ SINKS: Final[Mapping[str, Sink]] = {
 }
 #: Sinks that write nothing, so that there is nothing to count.
 WITHOUT_RECORDS: Final = frozenset({"null", "null-tuned"})
-#: What tables call the sinks whose names alone say little.
+#: Descriptions, in tables, of the sinks whose names need one.
 LABELS: Final[Mapping[str, str]] = {
     "kafka": "Spark's own sink",
     "null": "a Python sink that does nothing",

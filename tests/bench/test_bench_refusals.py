@@ -1,4 +1,4 @@
-"""The comparison of refused writes, with the fewest tasks that show whether each of them logs in."""
+"""The comparison of refused writes, with the smallest number of tasks that shows whether each of them logs in."""
 
 from __future__ import annotations
 

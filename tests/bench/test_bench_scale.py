@@ -21,18 +21,18 @@ from tests.support.benchmarks import run_module
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100
 
-#: A tenth of what scale.md speaks of, and all of it: 10,000 tasks and 1,000 brokers. Each task has one partition,
-#: as each worker keeps the metadata of all of them, here in one process.
+#: A tenth of the tasks in scale.md, or all: 10,000 tasks and 1,000 brokers. Each task has one partition, because each
+#: worker keeps the metadata of all of them, here in one process.
 TASKS = amounts.SCALE_TASKS
 IN_MEMORY = Shape(TASKS, TASKS // 10, TASKS // 10, TASKS, touched=0)
 REAL = Shape(tasks=100, workers=2, brokers=10, partitions=40, touched=40)
 
-#: Expected numbers of coordinators reached, where ids have them by their hash.
+#: Requests whose numbers depend on the hashes of ids, which select their coordinators.
 BY_CHANCE = ("DescribeTransactions", "ApiVersions")
 
 
 def assert_is(counted: Mapping[str, int], expected: Mapping[str, float]) -> None:
-    """Every request is the model's; those that depend on chance nearly."""
+    """Every count equals the model's; those that depend on chance approximately."""
     for name in {*counted, *expected}:
         share = 0.3 if name in BY_CHANCE else 0
         assert counted.get(name, 0) == pytest.approx(expected.get(name, 0), rel=share), name
@@ -41,7 +41,7 @@ def assert_is(counted: Mapping[str, int], expected: Mapping[str, float]) -> None
 @amounts.only_long
 def test_metadata_and_connections_are_a_workers_and_not_a_tasks() -> None:
     first, *later = run_really(REAL, exactly_once=False)
-    # A worker that asks for the brokers before it knows the topic asks for that in a second request.
+    # A worker that requests the brokers before it knows the topic requests the topic's metadata separately.
     assert REAL.workers <= first.workers["Metadata"] <= 2 * REAL.workers < REAL.tasks
     assert {**first.workers, "Metadata": REAL.workers} == scale_model.at_least_once(REAL)
     for batch in later:
@@ -51,16 +51,16 @@ def test_metadata_and_connections_are_a_workers_and_not_a_tasks() -> None:
 @amounts.only_long
 def test_a_parallel_batch_on_real_brokers_is_the_models() -> None:
     first, second, third = run_really(REAL, exactly_once=True)
-    # Each worker asks once who leads, when it first looks whether an id can be used again. The last of the further
-    # connections to a broker may be begun as late as this on a busy machine.
+    # Each worker requests the leaders once, when it first examines whether it can reuse an id. On a busy machine the
+    # last of the further connections to a broker may begin as late as this.
     workers, driver = ({"ApiVersions": counted["ApiVersions"]} for counted in (third.workers, third.driver))
     assert_is(third.workers, {**scale_model.tasks_of_parallel(REAL), "Metadata": REAL.workers, **workers})
     assert_is(third.driver, {**scale_model.driver_of_parallel(REAL), **driver})
-    # Requests of each of a worker's two clients when they begin, and none in later batches.
+    # Each of a worker's two clients sends these when it starts, and none in later batches.
     assert 2 * REAL.workers <= first.workers["Metadata"] <= 3 * REAL.workers
     assert second.workers["Metadata"] == 0
     made = sum(batch.workers["ApiVersions"] for batch in (first, second, third))
-    # Of the four connections that a client may have to a broker it begins more on a busy machine.
+    # A client may have four connections to a broker, and begins more of them on a busy machine.
     expected = REAL.workers * connections_of_a_worker(REAL, exactly_once=True)
     assert 0.9 * expected <= made <= 2 * expected < REAL.tasks
     assert sum(third.message_bytes) / REAL.tasks == pytest.approx(message_bytes(REAL.touched), rel=0.1)
@@ -72,17 +72,17 @@ def test_a_parallel_batch_in_memory_is_the_models(figure: Figure) -> None:
         brokers=shape.brokers, partitions=shape.partitions, tasks=shape.tasks, workers=shape.workers, batches=3
     )
     third = batches[-1]
-    # A worker asks once who leads, and then connects to leaders, whose number is left to chance.
+    # A worker requests the leaders once, and then connects to them; their number depends on chance.
     connected = third.workers["ApiVersions"]
     expected = {**scale_model.tasks_of_parallel(shape), "Metadata": shape.workers, "ApiVersions": connected}
-    # The partitions of a worker's tasks have one leader here.
+    # Here the partitions of a worker's tasks have one leader.
     expected["ListOffsets"] = shape.workers
     assert_is(third.workers, expected)
-    # The last of its further connections may be begun as late as this.
+    # The last of its further connections may begin as late as this.
     begun = third.driver["ApiVersions"]
     assert_is(third.driver, {**scale_model.driver_of_parallel(shape), "ApiVersions": begun})
     assert third.driver_connections == pytest.approx(connections_of_the_driver(shape), rel=0.02)
-    # Rows are not sent here, so nothing but questions about open transactions connects to leaders.
+    # These batches send no rows, so workers connect to leaders only for the requests about open transactions.
     coordinators = connections_of_a_worker(shape, exactly_once=True) - 1 - shape.leaders_of_a_worker
     leaders = min(shape.brokers, shape.tasks_of_a_worker)
     assert shape.workers * coordinators * 0.9 <= third.worker_connections

@@ -1,4 +1,4 @@
-"""The tables of speed are generated from results alone, and show what is missing or missed."""
+"""The tables of speed are generated from results alone, and show missing results and missed goals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_tasks_are_compared_by_wall_and_cpu_time(tmp_path: Path) -> None:
 
 def test_a_ratio_shows_the_spread_of_its_runs(tmp_path: Path) -> None:
     result = spark_result(1_800_000, 1_000_000)
-    # Runs of one turn are compared: the slow second turn is slow for both.
+    # The comparison pairs the runs of a turn: the second turn is slow for both.
     result["sinks"]["kafkalite"] |= {"runs": [1_800_000, 900_000, 2_000_000], "client_cpu_runs": [1.0, 1.2, 0.9]}
     result["sinks"]["kafka"] |= {"runs": [1_000_000, 600_000, 1_000_000], "client_cpu_runs": [2.0, 2.0, 2.0]}
     lines = goals_table(saved(tmp_path, "spark uncompressed", result)).splitlines()
@@ -176,5 +176,5 @@ def test_chart_shows_lowest_and_highest_run(tmp_path: Path) -> None:
     result["sinks"]["kafkalite"]["runs"] = [500_000, 1_000_000, 2_000_000]
     drawn = chart(saved(tmp_path, "spark uncompressed", result))
     assert drawn is not None and "of 3 runs" in drawn
-    # The highest run is as wide as the drawing: 440 of its 760 units, from 210 on.
+    # The highest run fills the width of the bars: 440 of the chart's 760 units, from 210.
     assert 'd="M320.0 51H650.0m0 -5v10M320.0 46v10"' in drawn

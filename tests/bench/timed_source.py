@@ -1,7 +1,7 @@
-"""``format("kafkalite")`` that takes down how long its own code takes in Spark's processes, for ``profile_stream``.
+"""A ``format("kafkalite")`` that records the time of its own code in Spark's processes, for ``profile_stream``.
 
-Each call appends a line to a file of its process, in the folder that an environment variable names: Spark's workers get
-the environment of the session.
+Each call appends a line to a file of its process, in the folder that an environment variable names: Spark's workers
+inherit the environment of the session.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FOLDER: Final = "KAFKALITE_BENCH_TIMES"
-#: What a line is about: a task; the planner and the committer.
+#: The parts that a line may name: a task; the planner and the committer.
 TASK: Final = "task"
 DRIVER: Final = "driver"
 
 
 @contextmanager
 def timed(part: str) -> Iterator[None]:
-    """Take down the wall time of the block and the CPU time of the process meanwhile."""
+    """Record the wall time of the block, and the CPU time of the process during it."""
     wall, cpu = time.monotonic(), time.process_time()
     try:
         yield
@@ -65,7 +65,7 @@ class _TimedExactlyOnceStreamWriter(_Timed, KafkaliteExactlyOnceStreamWriter):
 
 
 class TimedSource(KafkaliteDataSource):
-    """Takes the place of ``kafkalite`` in a session that registers it."""
+    """Replaces ``kafkalite`` in a session that registers it."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         with timed(DRIVER):

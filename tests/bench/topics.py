@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 WAIT_S = 60.0
-#: Of a topic that forgets quickly: 10 GB shall not need 10 GB of disk.
+#: The configuration of a topic with short retention, so that 10 GB do not need 10 GB of disk.
 SMALL_LOG: Final[Mapping[str, str]] = {"segment.bytes": str(64 << 20), "retention.bytes": str(256 << 20)}
 
 
@@ -32,7 +32,7 @@ def fresh_topic(
 
 
 def _await_leaders(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """Metadata names leaders before they know of it, and clients differ in what they make of that: no run begins so."""
+    """Wait for the leaders: Metadata names them before they act as such, and clients react to that differently."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
@@ -45,17 +45,17 @@ def _await_leaders(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
 
 def end_offsets(bootstrap_servers: str, topic: str, partitions: int) -> int:
-    """Records that were ever written to *topic*, whether retention has left them there or not."""
+    """Return the number of records ever written to *topic*, including those that retention has deleted."""
     return sum(high for _, high in _watermarks(bootstrap_servers, topic, partitions))
 
 
 def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
-    """Offsets between the ends of every partition, added up."""
+    """Return the sum over all partitions of the offsets between their start and end."""
     return sum(high - low for low, high in _watermarks(bootstrap_servers, topic, partitions))
 
 
 def await_records(bootstrap_servers: str, topic: str, partitions: int, least: int) -> int:
-    """:func:`records_in`, once there are *least*: a committed transaction's markers may come a moment after its end."""
+    """Return :func:`records_in` once there are *least*: a transaction's markers may be written after its commit."""
     deadline = time.monotonic() + WAIT_S
     while (found := records_in(bootstrap_servers, topic, partitions)) < least and time.monotonic() < deadline:
         time.sleep(0.05)
