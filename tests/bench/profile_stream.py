@@ -1,7 +1,8 @@
 """The CPU time of a micro-batch by part: Spark's, kafkalite's own, and the broker's.
 
 Run by ``scripts/bench.sh profile``; prints the table of docs/internals/performance.md. Spark's own sink, a Python sink
-that does nothing, tuned, and kafkalite write the same micro-batches in turn. The kernel counts the time of processes; kafkalite's own part of Spark's Python processes is the time of its calls (``timed_source``).
+that does nothing, tuned, and kafkalite write the same micro-batches in turn. The kernel counts the time of processes;
+kafkalite's own part of Spark's Python processes is the time of its calls (``timed_source``).
 """
 
 from __future__ import annotations

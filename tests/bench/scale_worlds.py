@@ -99,7 +99,7 @@ class Worker:
 
 @dataclass
 class Counted:
-    """The counts of a batch: requests of the workers and of the driver by Kafka's name, and bytes of tasks' messages."""
+    """The counts of a batch: requests of workers and driver by Kafka's name, and the bytes of each task's message."""
 
     workers: Requests
     driver: Requests

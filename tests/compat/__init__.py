@@ -1,1 +1,1 @@
-"""Against a real Kafka. A package, so that its fixtures end with it."""
+"""Tests against a real Kafka. The folder is a package, which is the scope of its fixtures."""

@@ -1,4 +1,4 @@
-"""A real Kafka for the tests of this folder, of one node and of three, started for those that ask."""
+"""A real Kafka for the tests of this folder, of one node and of three, started for the first test that requests it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-# They end with the last test of this folder: an idle Kafka takes a fiftieth of a processor.
+# The nodes stop after the last test of this folder: an idle Kafka takes a fiftieth of a CPU.
 @pytest.fixture(scope="package")
 def real_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
     with running_kafka(tmp_path_factory.mktemp("kafka")) as running:

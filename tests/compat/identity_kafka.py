@@ -1,4 +1,4 @@
-"""A real Kafka with a listener for each way to authenticate, whose sessions, tokens and tickets end soon."""
+"""A real Kafka with a listener for each way to authenticate, whose sessions, tokens and tickets expire in seconds."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ OF_TOKENS = "org.apache.kafka.common.security.oauthbearer."
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
-#: Ways to get a token: for the client's secret, from a function, for an assertion beside the client's id, and for an
+#: Ways to get a token: for the client's secret, from a function, for an assertion with the client's id, and for an
 #: assertion alone (the grant jwt-bearer).
 TOKENS = ("oauth", "function", "assertion", "bearer")
 WAYS = ("mtls", "plain", "scram256", "scram512", *TOKENS, "kerberos")
 SESSION_MS, LIFETIME_S = 4000, 6
 PASSWORD = "alice-s3cret"
-#: Of Kafka's network threads: authentications of connections that were authenticated already (KIP-368), and
-#: connections whose clients were too late for that.
+#: Metrics of Kafka's network threads: re-authentications of connections (KIP-368), and connections that Kafka closed
+#: because their clients did not re-authenticate in time.
 RENEWALS, EXPIRED = "successful-reauthentication-total", "expired-connections-killed-count"
 
 
 @dataclass(frozen=True)
 class IdentityKafka:
-    """A Kafka with a listener for each way, whose names are those of the ways."""
+    """A Kafka with a listener for each way, whose name is that of the way."""
 
     kafka: RealKafka
     jmx_port: int
@@ -48,11 +48,11 @@ class IdentityKafka:
 
     @property
     def assertion_key(self) -> Path:
-        """The private key that signs assertions."""
+        """Return the path of the private key that signs assertions."""
         return self.directory / "assertion.pem"
 
     def noted(self, what: str) -> dict[str, int]:
-        """A metric of the network threads, as Kafka itself counts: its sum for each way."""
+        """Return the metric *what* of Kafka's network threads, summed for each way."""
         printed = run_kafka_tool(
             "org.apache.kafka.tools.JmxTool",
             "--jmx-url", f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{self.jmx_port}/jmxrmi",
@@ -66,7 +66,7 @@ class IdentityKafka:
         return found
 
     def properties(self, way: str) -> dict[str, str]:
-        """Of a client of Kafka's own, or of ours; secrets are references."""
+        """Return the properties of a client, for Java's and for kafkalite's; secrets are references."""
         trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.directory / "trust.pem")}
         secret = f"${{file:{self.directory}/secrets.properties:"
         password = f'username="alice" password="{secret}alice}}"'
@@ -159,7 +159,7 @@ def _broker_properties(directory: Path, kdc: Kdc | None) -> list[str]:
 
 @contextlib.contextmanager
 def running_identity_kafka(directory: Path) -> Iterator[IdentityKafka]:
-    """Without Kerberos where there is no KDC."""
+    """Start the Kafka; without Kerberos where the machine has no KDC."""
     authority, key = Authority(), rsa.generate_private_key(65537, 2048)
     issuer = Issuer(key, lifetime_s=LIFETIME_S)
     for name, text in {

@@ -1,4 +1,4 @@
-"""Kafka's own producer, by its performance tool."""
+"""Kafka's Java producer, run by its performance tool."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.kafka_tools import run_kafka_tool
 def write_with_java(
     properties: Mapping[str, str], topic: str, file: Path, records: int, *, per_s: int = -1, java_options: str = ""
 ) -> None:
-    """Write *records* of 100 bytes, *per_s* of them in a second; *properties*, which go to *file*, may have references
-    to secrets in files."""
+    """Write *records* of 100 bytes, *per_s* of them per second; *properties*, which are written to *file*, may have
+    references to secrets in files."""
     providers = {
         "config.providers": "file",
         "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",

@@ -1,4 +1,4 @@
-"""A real Kafka of three nodes whose nodes are stopped, killed and started again under a test's hands."""
+"""A real Kafka of three nodes, which a test stops, kills and starts again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.securities import SASL_SSL, SecureServer, kafka_arguments, ka
 from tests.support.waiting import WAIT_S, until
 
 NODES = (1, 2, 3)
-#: Failures are noticed within seconds, so that a test sees several; topics are never made by being asked for.
+#: The cluster detects failures within seconds, so that a test has several; no request creates topics automatically.
 PROPERTIES = (
     "broker.session.timeout.ms=3000",
     "broker.heartbeat.interval.ms=500",
@@ -58,20 +58,20 @@ class KafkaCluster:
             until(f"leaders of {name}", lambda: len(self.leaders(name, admin)) == partitions)
 
     def leaders(self, topic: str, admin: AdminClient) -> dict[int, int]:
-        """Partition → node that leads it, of those that have one."""
+        """Return partition → leader, for the partitions that have one."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
                 infos = admin.describe_topics([topic])[topic].partitions
                 return {info.partition: info.leader.id for info in infos if info.leader is not None}
             except UnknownTopicOrPartitionError:
-                # Asked is any node, and one that has just started may not have heard of the topic yet.
+                # Any node may answer, and one that has just started may not know the topic yet.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
 
     def await_replicas(self, topic: str) -> None:
-        """Every partition has a leader and three replicas in sync."""
+        """Wait until every partition has a leader and three replicas in sync."""
 
         def complete() -> bool:
             with self.admin() as admin:
@@ -85,7 +85,7 @@ class KafkaCluster:
         foreign.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
 
     def move_leaders(self, topic: str, shift: int, scratch: Path) -> int:
-        """Put node *shift* places further in front everywhere and elect it; how many partitions changed hands."""
+        """Rotate each partition's replicas by *shift*, elect the first one, and return the number of moved leaders."""
         with self.admin() as admin:
             before = self.leaders(topic, admin)
             plan = {

@@ -1,7 +1,7 @@
-"""Which version of Apache Kafka the tests of this folder run on, and what they ask of it.
+"""The version of Apache Kafka that the tests of this folder run on, and the versions that tests require.
 
-``scripts/test.sh --kafka V`` chooses another than the default. A test that needs what older versions lack names it, so
-that its skip says which version it takes and why.
+``scripts/test.sh --kafka V`` selects another version than the default. A test that needs a feature of a newer version
+names it, so that the reason for its skip has the required version and the feature.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _version() -> str:
     return os.environ.get("KAFKALITE_KAFKA_VERSION") or pinned[1]
 
 
-#: As 4.3.0, or as 4.3 where the newest patch release is meant.
+#: A version such as 4.3.0, or 4.3 for its newest patch release.
 VERSION = _version()
 
 
@@ -34,7 +34,7 @@ def is_at_least(oldest: str) -> bool:
 
 
 def requires_kafka(oldest: str, what: str) -> pytest.MarkDecorator:
-    """Skip the test on versions before *oldest*, which is the first one with *what*."""
+    """Skip the test on versions before *oldest*, which is the first version with *what*."""
     return pytest.mark.skipif(
         not is_at_least(oldest), reason=f"Apache Kafka {VERSION} lacks what came with {oldest}: {what}"
     )

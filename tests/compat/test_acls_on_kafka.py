@@ -26,12 +26,12 @@ _IS_MODEL: Final = requires_kafka("4.3", "the APIs and answers that the embedded
 
 _AUTHORIZER: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    # Of Kafka itself, and of whoever makes topics and ACLs for the tests.
+    # Kafka itself, and the clients that create topics and ACLs for the tests.
     "super.users": "User:ANONYMOUS",
 }
 _NOT_SHOWN: Final = "what makes Kafka fail with UNKNOWN_SERVER_ERROR is an INVALID_REQUEST"
 _FAULTS_FIRST: Final = "of a request without a permission and with another fault, the fault is looked for first"
-#: The normal run asks as those who may do some of everything; with --long each role does.
+#: The roles that send the requests: in the normal run those that may do some of everything, with --long all.
 _TRIED: Final = tuple(ROLES) if LONG else ("writer", "operator", "nearly everything")
 KNOWN: Final = (
     Known("Produce: an unknown magic", ".*error_code", _FAULTS_FIRST),
@@ -67,7 +67,7 @@ def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafk
 
 @pytest.fixture(scope="module")
 def pair(guarded_kafka: RealKafka) -> Iterator[tuple[Broker, Broker]]:
-    """Ours and theirs, each with a listener for users."""
+    """Yield the embedded broker and Kafka, each with a listener for users."""
     properties = {
         **_AUTHORIZER,
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
@@ -85,7 +85,7 @@ def pair(guarded_kafka: RealKafka) -> Iterator[tuple[Broker, Broker]]:
 
 
 def compare(pair: tuple[Broker, Broker]) -> tuple[int, list[str]]:
-    """The number of answers that differ in a way that is meant, and a text for each other difference."""
+    """Return the number of answers with an intentional difference, and a text for each other difference."""
     ours, theirs = pair
     assert list(ours.answers) == list(theirs.answers)
     unknown, meant = [], set()
@@ -128,7 +128,7 @@ def test_users_with_acls_get_the_same_answers(pair: tuple[Broker, Broker], figur
     versions = shared(*pair)
     ends = [{key: range(each.stop - 1, each.stop) for key, each in versions.items()}]
     if LONG:
-        # Topic ids and names ask for permissions in two ways; versions between differ in nothing that matters here.
+        # Requests by topic id and by name check permissions differently; the versions in between need no test.
         ends.append({key: range(each.start, min(each.start + 1, each.stop - 1)) for key, each in versions.items()})
         ends[1][0] = range(9, 10)
     asked = 0

@@ -1,4 +1,4 @@
-"""AdminClient against a real Kafka: what it asks for is there, and what Kafka refuses is told in its words."""
+"""AdminClient against a real Kafka: its requests take effect, and its errors have the text of Kafka's refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_topic_from_its_creation_to_its_end(admin: AdminClient) -> None:
     with pytest.raises(ApiError) as refused:
         admin.create_topic(name)
     assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
-    # The controller answers before the brokers know.
+    # The controller responds before the brokers know the topic.
     until("the topic", lambda: name in admin.list_topics())
     described = admin.describe_topics([name])[name]
     assert described.topic_id is not None

@@ -1,4 +1,4 @@
-"""The comparisons that need a real Kafka, with few rows: their figures mean nothing here, but they must not rot."""
+"""The benchmarks that need a real Kafka still run, with few rows; their measurements are not checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMEOUT_S = 240
 
 
 def bench(real_kafka: RealKafka, *arguments: str) -> Any:
-    """What the last line of a benchmark says."""
+    """Run a benchmark; return the JSON of its last line."""
     return run((*SCRIPT, *arguments), TIMEOUT_S, KAFKALITE_BENCH_BOOTSTRAP=real_kafka.bootstrap_servers)
 
 

@@ -1,5 +1,5 @@
-"""What is proven by itself elsewhere, together: formats, dead letters, limits, quotas, tokens and changed passwords,
-exactly once from Spark to a real Kafka over SASL_SSL, with sessions of a few seconds and tasks that are tried again.
+"""Combinations of features that other tests prove separately: formats, dead letters, limits, quotas, tokens and changed
+passwords, exactly once from Spark to a real Kafka over SASL_SSL, with sessions of a few seconds and retried tasks.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ pytestmark = [
 ]
 
 ROWS = 200_000
-#: Its producer may take this many bytes a second.
+#: Kafka's quota for the producer, in bytes per second.
 QUOTA = 1_500_000
 
-#: The first attempt of the first task fails in its middle; a row in ten is bad if there are dead letters.
+#: The first attempt of the first task fails in its middle; with dead letters one row in ten is bad.
 SPARK_JOB = """
 from pyspark import TaskContext
 from pyspark.sql import functions as f
@@ -87,13 +87,13 @@ class _Write:
         self.options = {**given, "topic": self.topic, **own}
 
     def run(self, directory: Path, *, fails: bool = True) -> str:
-        """What Spark printed; how often each row is there is :meth:`counts`."""
+        """Write the batches; return Spark's output. :meth:`missing_and_twice` counts the rows."""
         given: dict[str, Any] = {"options": self.options, "topic": self.topic, "rows": ROWS // self._batches}
         done = run_spark_job(SPARK_JOB, {**given, "batches": self._batches, "fails": fails}, directory, 500)
         return done.stdout + done.stderr
 
     def missing_and_twice(self) -> tuple[int, int]:
-        """Kafka answers the end of a transaction before its rows are visible, so rows are waited for."""
+        """Return the numbers of missing and of repeated rows; waits, because rows become visible after EndTxn."""
         with suppress(AssertionError):
             until("the rows", lambda: self._count()[0] == 0, 30)
         return self._count()

@@ -1,5 +1,5 @@
-"""The same records go to a compacted topic of a real Kafka and of the embedded broker: the same are left, batch by
-batch."""
+"""The same records go to a compacted topic of a real Kafka and of the embedded broker: both compactions keep the same
+records, batch by batch."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ TIMEOUT_S = 20
 PLACE = TopicPartition("compacted", 0)
 SETTINGS = {
     "cleanup.policy": "compact",
-    # The times of the records close the segments, some minutes at a time.
+    # A segment rolls after some minutes of the records' timestamps.
     "segment.ms": "300000",
     "min.cleanable.dirty.ratio": "0",
-    # They are later than now, and too young for any lag.
+    # The timestamps are in the future, so any lag prevents the compaction.
     "min.compaction.lag.ms": "1",
     "delete.retention.ms": "86400000",
     "message.timestamp.after.max.ms": str(2**63 - 1),
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 class Batch(NamedTuple):
-    """What a compaction leaves of a batch. Times of markers, and to which tombstones stay, are those of the clock."""
+    """The remains of a batch after compaction, without markers' timestamps and delete horizons, which vary by clock."""
 
     first_offset: int
     last_offset: int
@@ -51,9 +51,9 @@ class Batch(NamedTuple):
 
 
 def fill(admin: AdminClient, address: str, start_ms: int) -> None:
-    """Records of an idempotent producer, and of committed and aborted transactions, each 20 s after the last one."""
+    """Write records of an idempotent producer, and of committed and aborted transactions, 20 s after one another."""
     chance, end = random.Random(5), 0
-    # What is flushed is one batch.
+    # The linger makes each flush one batch.
     common = {"bootstrap.servers": address, "linger.ms": 30_000, "compression.codec": "lz4"}
     plain = Producer({**common, "enable.idempotence": True})
     transactional = Producer({**common, "transactional.id": "compacted"})
@@ -72,13 +72,13 @@ def fill(admin: AdminClient, address: str, start_ms: int) -> None:
         if writer is transactional:
             writer.abort_transaction(TIMEOUT_S) if chance.random() < 0.4 else writer.commit_transaction(TIMEOUT_S)
             end += 1
-        # Kafka answers before it has written the marker.
+        # Kafka responds before it has written the marker.
         while admin.offsets([PLACE])[PLACE] < end:
             continue
 
 
 def batches_in(directory: Path) -> list[Batch]:
-    """What is in the segments, but for batches without records and producer, with which offsets are kept."""
+    """Return the batches in the segments, except empty ones without a producer id, which only preserve offsets."""
     found = []
     for path in sorted(directory.glob("*.log")):
         for batch in read_batches(path.read_bytes()):
@@ -94,7 +94,7 @@ def batches_in(directory: Path) -> list[Batch]:
 
 
 def is_compacted(batches: list[Batch]) -> bool:
-    """Of more than 200 records, the last ones of 12 keys are left and those in the active segment."""
+    """Of more than 200 records, compaction keeps the last ones of 12 keys and those in the active segment."""
     return any(batch.is_dated for batch in batches) and sum(len(batch.records) for batch in batches) < 120
 
 
@@ -111,14 +111,14 @@ def test_the_same_batches_are_left_as_in_kafka(real_kafka: RealKafka, tmp_path: 
             with AdminClient(address) as admin:
                 admin.create_topic(PLACE.topic, 1, configs=SETTINGS)
                 fill(admin, address, start_ms)
-                # All is there before the first compaction.
+                # All records are written before the first compaction.
                 admin.alter_topic_configs(PLACE.topic, {"min.compaction.lag.ms": "0"})
         kafka, ours = real_kafka.partition_directory(*PLACE), tmp_path / "logs" / str(PLACE)
         deadline = SYSTEM_CLOCK.monotonic_ms() + 60_000
         of_kafka: list[Batch] = []
         left: list[Batch] = []
         while not (is_compacted(left) and of_kafka == left) and SYSTEM_CLOCK.monotonic_ms() < deadline:
-            # A segment may be replaced while it is read.
+            # Compaction may replace a segment during the read.
             with suppress(FileNotFoundError):
                 of_kafka, left = batches_in(kafka), batches_in(ours)
         assert is_compacted(left)

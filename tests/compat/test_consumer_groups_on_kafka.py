@@ -1,7 +1,7 @@
 """A real Kafka and the embedded broker answer the same heartbeats of the consumer protocol (KIP-848) alike.
 
-``scripts/kafka.sh`` makes Kafka assign with the heartbeat that asks for it; by default it does so in the background, a
-second later, and the answers depend on time.
+``scripts/kafka.sh`` makes Kafka assign partitions with the heartbeat that requires it; by default it does so in the
+background, a second later, and the answers depend on time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_YET = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_P
 
 
 class Script:
-    """Plays all requests against one broker; *told* has the answers by what was asked."""
+    """Sends all requests to one broker; *told* has the answers by the label of the request."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.run = uuid.uuid4().hex[:8]
@@ -37,20 +37,20 @@ class Script:
         admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result()
         self._wire = Wire(bootstrap_servers)
         self._topic_id = self._id_of_topic()
-        # A new Kafka makes the coordinator's topic with this.
+        # A new Kafka creates the coordinator's topic on this request.
         deadline = time.monotonic() + PATIENCE_S
         asked = {"coordinator_keys": [self.group]}
         while self._wire.ask(ApiKey.FIND_COORDINATOR, 4, **asked).coordinators[0].error_code:
             assert time.monotonic() < deadline, "there is no coordinator"
             time.sleep(0.05)
-        # The coordinator of the group hears of the topic after others do, and until then it assigns nothing.
+        # The group's coordinator may learn of the topic later than other nodes, and until then it assigns nothing.
         while not self._is_assigned():
             assert time.monotonic() < deadline, "the coordinator does not know the topic"
             time.sleep(0.05)
         self.told.clear()
 
     def _is_assigned(self) -> bool:
-        """Whether a member of the group is given the partitions; the group is gone afterwards."""
+        """Return whether a member of the group is assigned the partitions; deletes the group afterwards."""
         joined = self.beat("joins early", "early", 0)
         self.beat("leaves early", "early", -1)
         self.ask("deleted early", ApiKey.DELETE_GROUPS, 2, [self.group])
@@ -66,7 +66,7 @@ class Script:
             assert time.monotonic() < deadline, topic
             time.sleep(0.05)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     def ask(self, label: str, key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
         deadline = time.monotonic() + PATIENCE_S
@@ -110,7 +110,7 @@ class Script:
         self.ask(f"{label}, described", ApiKey.CONSUMER_GROUP_DESCRIBE, 1, [self.group, "none-such"], False)
         self.ask(f"{label}, described as classic", ApiKey.DESCRIBE_GROUPS, 6, [self.group])
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- the requests ------------------------------------------------------------------------------------------------
 
     def play(self) -> dict[str, Any]:
         self.refused()

@@ -1,4 +1,4 @@
-"""A stream with bad rows on a real Kafka, killed with its whole Spark; more kills: KAFKALITE_SPARK_KILLS."""
+"""A stream with bad rows on a real Kafka, killed with all of its Spark; KAFKALITE_SPARK_KILLS sets how often."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A real Kafka and the embedded broker get the same bytes, in all APIs and versions that both serve, and answer alike.
 
-Where they differ, the difference is listed here with its reason; what no longer differs has to be taken off the list.
-``docs/internals/differences.md`` tells users of them.
+Each difference is listed here with its reason; a difference that no longer exists must be removed from the list.
+``docs/internals/differences.md`` describes them for users.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ modelled_on = requires_kafka("4.3", "the APIs and answers that the embedded brok
 
 @dataclass(frozen=True)
 class Known:
-    """A difference that is meant: what is asked (``API: label``) and where in the answer, both as patterns."""
+    """An intentional difference: the request (``API: label``) and the place in the answer, both as patterns."""
 
     asked: str
     where: str
@@ -111,7 +111,7 @@ NOT_SERVED: Final = {
 
 @pytest.fixture(scope="module")
 def pair(real_kafka: RealKafka) -> Iterator[tuple[Broker, Broker]]:
-    """Ours and theirs."""
+    """Yield the embedded broker and Kafka."""
     with EmbeddedCluster() as cluster:
         brokers = Broker(cluster.bootstrap_servers), Broker(real_kafka.bootstrap_servers)
         yield brokers
@@ -136,10 +136,10 @@ def shared(ours: Broker, theirs: Broker) -> dict[int, range]:
 @modelled_on
 def test_the_same_bytes_get_the_same_answers(pair: tuple[Broker, Broker], figure: Figure) -> None:
     ours, theirs = pair
-    # Produce is told of from 0 on, which neither serves.
+    # Both list Produce from version 0 in ApiVersions, but serve it from version 3.
     versions: Table = {**shared(ours, theirs), 0: range(3, ours.versions[0].stop)}
     if not LONG:
-        # Every second one, and the newest.
+        # Every second version, and the newest.
         versions = {key: sorted({*each[::2], each[-1]}) for key, each in versions.items()}
     asked = 0
     for broker, other in zip(pair, (None, ours), strict=True):

@@ -1,4 +1,4 @@
-"""Both protocols of exactly once on a real Kafka, in both versions of transactions; longer: KAFKALITE_DRIVER_LIVES."""
+"""Both protocols of exactly once on a real Kafka, in both transaction versions; KAFKALITE_DRIVER_LIVES runs longer."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_exactly_once_survives_kills_and_freezes_on_kafka(
 
 
 class _Decided:
-    """A batch of two transactions that is decided and then left alone until the brokers have aborted the *lost* ones.
+    """A batch of two transactions that is decided and then abandoned until the brokers have aborted the *lost* ones.
 
-    Only these have little time, so that nothing else depends on how fast the machine is.
+    Only these have a short time-out, so that nothing else depends on the machine's speed.
     """
 
     def __init__(self, kafka: RealKafka, client: CoordinatorClient, *lost: int) -> None:

@@ -1,6 +1,6 @@
 """Both protocols of exactly once while the nodes of a real Kafka are killed; KAFKALITE_INTERRUPTIONS says how often.
 
-Without it nothing here runs but what needs no more than seconds after the cluster's start.
+Without it only those tests run that take no more than seconds after the cluster's start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.waiting import until
 
 ROUNDS = amounts.INTERRUPTIONS
 
-#: Enough for every node to lead some.
+#: So many that every node leads some.
 _PARTITIONS = 12
 
 pytestmark = pytest.mark.timeout(300 + 600 * ROUNDS)
@@ -54,7 +54,7 @@ def test_coordinator_kill_at_every_step_costs_only_time(cluster: KafkaCluster, p
     down: list[int] = []
 
     def kill_coordinator(point: str, sink: str) -> None:
-        """The one of the driver's transaction, which another node has to take over; the one before comes back."""
+        """Kill the coordinator of the driver's transaction, so that another node takes over; restart the last one."""
         while down:
             cluster.start(down.pop())
             cluster.await_replicas(sink)
@@ -76,17 +76,17 @@ def test_coordinator_kill_at_every_step_costs_only_time(cluster: KafkaCluster, p
 )
 @pytest.mark.behaviour("Faults: exactly once", "A leader that is killed before the commit does not hold the commit up")
 def test_commit_does_not_wait_for_partition_with_leader_down(cluster: KafkaCluster, figure: Figure) -> None:
-    """What is decided is decided: rows elsewhere are visible at once, those there under the next leader.
+    """Decided rows in other partitions become visible immediately, and those of this partition under its next leader.
 
-    Without a replica that can lead there is none: Kafka 4.3 then takes the partition for deleted, writes no marker, and
-    its rows stay hidden for good (KAFKA-20734).
+    A partition whose replicas are all down has no leader: Kafka 4.3 then takes it for deleted, writes no marker, and
+    its rows stay hidden permanently (KAFKA-20734).
     """
     properties = {"bootstrap.servers": cluster.bootstrap_servers}
     with CoordinatorClient(properties) as client:
         victim: int | None = None
         while victim is None:
-            # Until the coordinators leave one of the three nodes for it, and it leads; on a busy machine, nodes whose
-            # heartbeats are late lead nothing for a while.
+            # Repeated until one of the three nodes is no coordinator, and leads partitions; on a busy machine, nodes
+            # whose heartbeats are late lead nothing for a while.
             topic = f"down-{os.urandom(4).hex()}"
             sink, plan, written = _written_everywhere(cluster, client, topic)
             victim = _only_leads(cluster, client, topic, written)
@@ -104,7 +104,7 @@ def test_commit_does_not_wait_for_partition_with_leader_down(cluster: KafkaClust
 def _written_everywhere(
     cluster: KafkaCluster, client: CoordinatorClient, topic: str
 ) -> tuple[ParallelSink, Plan, list[OpenTransaction]]:
-    """A new topic with an undecided row in each of its partitions."""
+    """Create a topic and write an undecided row to each of its partitions."""
     with cluster.admin() as admin:
         admin.create_topic(topic, _PARTITIONS, 2, {"min.insync.replicas": "1"})
         until("leaders", lambda: len(cluster.leaders(topic, admin)) == _PARTITIONS)
@@ -123,7 +123,7 @@ def _written_everywhere(
 def _only_leads(
     cluster: KafkaCluster, client: CoordinatorClient, topic: str, written: list[OpenTransaction]
 ) -> int | None:
-    """A node that leads partitions of *topic* and coordinates nothing of its transactions; None if there is none."""
+    """Return a node that leads partitions of *topic* and is no coordinator of its transactions or group; else None."""
     ids = [driver_id(sink_id(topic, topic)), *(each.transaction.transactional_id for each in written)]
     needed = {_coordinator(client, GROUP, topic), *(_coordinator(client, TRANSACTION, name) for name in ids)}
     with cluster.admin() as admin:

@@ -1,5 +1,5 @@
 """100 MB from Spark for each way to authenticate, at least once and exactly once, to a real Kafka whose sessions,
-tokens and tickets end meanwhile: nothing is missing, nothing is there twice."""
+tokens and tickets expire during the writes: no row is missing or duplicated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 WAYS = ("mtls", "plain", "scram256", "scram512", "oauth", "kerberos")
-#: A write takes longer than several sessions, tokens and tickets live.
+#: Seconds that a write takes, which is longer than several lifetimes of sessions, tokens and tickets.
 WRITE_S = 12
 TASKS, ROW_BYTES = 2, 1000
 
@@ -56,7 +56,7 @@ def test_each_way_carries_bulk_through_renewals(
         "rows": rows,
         "row_bytes": ROW_BYTES,
         "tasks": TASKS,
-        # Of each task.
+        # Per task.
         "rate": max(rows // WRITE_S // TASKS, 1),
     }
     renewed_before, ended_before = (identity_kafka.noted(what)[way] for what in (RENEWALS, EXPIRED))
@@ -74,7 +74,7 @@ def test_each_way_carries_bulk_through_renewals(
     if way != "mtls":
         renewals = identity_kafka.noted(RENEWALS)[way] - renewed_before
         figure(f"renewals of sessions of {SESSION_MS // 1000} s", renewals)
-        # A client on a busy machine is late for some; it connects again.
+        # On a busy machine a client renews some sessions too late, and connects again.
         figure("sessions that ended", identity_kafka.noted(EXPIRED)[way] - ended_before)
         assert renewals >= len(topics) * TASKS
     if way == "oauth":

@@ -1,6 +1,6 @@
 """Apache Kafka's Java clients, unmodified, on the embedded broker: its tools, and the programs that test Kafka itself.
 
-Every test runs with as many nodes as KAFKALITE_JAVA_NODES says, as "1,3"; by default with one number each.
+Every test runs with each number of nodes in KAFKALITE_JAVA_NODES, such as "1,3"; by default with one number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.amounts import only_long
 from tests.support.real_kafka import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script, skip_without_kafka
 
 TOOLS = "org.apache.kafka.tools."
-#: For what the console producer reads, and the console consumer shows; before Kafka 4.2 (KIP-1147) they have one name.
+#: Options of the console producer's reader and the console consumer's formatter; one name before Kafka 4.2 (KIP-1147).
 READER, FORMATTER = (
     ("--reader-property", "--formatter-property") if is_at_least("4.2") else ("--property", "--property")
 )
@@ -37,7 +37,7 @@ WAIT_S = 60.0
 
 
 def with_nodes(default: int) -> pytest.MarkDecorator:
-    """How many nodes the cluster of a test has."""
+    """Set the number of nodes in a test's cluster."""
     asked = amounts.JAVA_NODES or str(default)
     return pytest.mark.parametrize(
         "cluster", [int(each) for each in asked.split(",")], indirect=True, ids="nodes={}".format
@@ -47,7 +47,7 @@ def with_nodes(default: int) -> pytest.MarkDecorator:
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     skip_without_kafka()
-    # Members with group.protocol=consumer hear of a change with their next heartbeat.
+    # Members with group.protocol=consumer learn of a change with their next heartbeat.
     config = BrokerConfig(group_consumer_heartbeat_interval_ms=500)
     with EmbeddedCluster(nodes=request.param, config=config) as running:
         yield running
@@ -66,7 +66,7 @@ def tool(cluster: EmbeddedCluster, name: str, *arguments: str) -> str:
 
 
 class Program:
-    """A Java program that runs until its end is asked for; every line that it prints is a JSON object."""
+    """A Java program that runs until it gets a signal; it prints JSON objects, one per line."""
 
     def __init__(self, name: str, *arguments: str) -> None:
         self.events: list[dict[str, Any]] = []
@@ -91,7 +91,7 @@ class Program:
         return [event for event in list(self.events) if event.get("name") == name]
 
     def signal(self, number: int) -> None:
-        """To Java and the shell around it."""
+        """Send the signal to Java and the shell around it, and wait for their end."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
         self._process.wait(WAIT_S)
@@ -106,7 +106,7 @@ def until(what: str, condition: Callable[[], bool]) -> None:
 
 
 def values(cluster: EmbeddedCluster, topic: str, *, isolation: str = "read_committed") -> list[bytes | None]:
-    """All values of *topic*, as librdkafka reads them."""
+    """Return all values of *topic*, as librdkafka reads them."""
     properties = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": "none",
@@ -135,7 +135,7 @@ def values(cluster: EmbeddedCluster, topic: str, *, isolation: str = "read_commi
 @pytest.mark.behaviour("Kafka's Java clients", "All records of Kafka's performance test are there, once")
 @with_nodes(3)
 def test_the_performance_test_of_producers(cluster: EmbeddedCluster, topic: str, figure: Figure) -> None:
-    """Idempotent, as it is by default, and with transactions of a tenth of a second."""
+    """Idempotent, which is the default, and with transactions of a tenth of a second."""
     server = ("--producer-props", f"bootstrap.servers={cluster.bootstrap_servers}")
 
     def send(count: int, *further: str) -> str:
@@ -202,7 +202,7 @@ def test_a_group_of_verifiable_consumers_shares_and_takes_over(
     try:
 
         def assigned(member: Program) -> int:
-            """How many partitions it has now; members of the consumer protocol tell only what changes."""
+            """Return its current number of partitions; members of the consumer protocol report only changes."""
             has: set[int] = set()
             for each in list(member.events):
                 partitions = {one["partition"] for one in each.get("partitions", ())}
@@ -240,7 +240,7 @@ def test_a_group_of_verifiable_consumers_shares_and_takes_over(
 @pytest.mark.behaviour("Kafka's Java clients", "Every message is copied once, and what was aborted is not read")
 @with_nodes(1)
 def test_messages_are_copied_in_transactions(cluster: EmbeddedCluster, topic: str, figure: Figure) -> None:
-    """TransactionalMessageCopier aborts some transactions by chance and reads again what they had read."""
+    """TransactionalMessageCopier aborts some transactions at random, and reads their input again."""
     copy = f"{topic}-copy"
     cluster.create_topic(copy, partitions=PARTITIONS)
     tool(cluster, "VerifiableProducer", "--topic", topic, "--max-messages", "600")

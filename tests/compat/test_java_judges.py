@@ -1,4 +1,4 @@
-"""What people paste is taken for what Kafka's Java client takes it for: every difference is a row of
+"""kafkalite reads text that users paste as Kafka's Java client does: every difference is a row of
 docs/internals/differences.md."""
 
 from __future__ import annotations

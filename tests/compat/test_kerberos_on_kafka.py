@@ -30,7 +30,7 @@ MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 SESSION_MS = 3000
 LIFETIME_S = 5
-#: Long enough for tickets to expire meanwhile.
+#: So many that tickets expire during them.
 LEAST_SESSIONS = 6
 
 SPARK_JOB = """
@@ -110,7 +110,7 @@ def test_ticket_cache_is_used(kerberos_kafka: KerberosKafka, tmp_path: Path, mon
     line = f'{MODULE} useTicketCache=true ticketCache="{cache}" serviceName="kafka";'
     with AdminClient(kerberos_kafka.address, kerberos_kafka.properties(sasl_jaas_config=line)) as admin:
         until("the topic", lambda: "cached" in admin.list_topics())
-    # Without a line, the cache of the process.
+    # Without a sasl.jaas.config the client uses the ticket cache of the process.
     kerberos_kafka.kdc.kinit(cache)
     monkeypatch.setenv("KRB5CCNAME", str(cache))
     with AdminClient(kerberos_kafka.address, kerberos_kafka.properties(sasl_jaas_config="")) as admin:

@@ -1,4 +1,4 @@
-"""Key stores of Java's keytool on both sides of a real Kafka, which asks for certificates of clients."""
+"""Key stores of Java's keytool for clients and for a real Kafka, which requires client certificates."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ for options in given["writes"]:
 
 @dataclass(frozen=True)
 class StoreKafka:
-    """A Kafka with a listener for each kind of store, whose name is that of the kind."""
+    """A Kafka with a listener for each kind of store, which has the name of the kind."""
 
     kafka: RealKafka
     stores: KeytoolStores
 
     def properties(self, kind: str, identity: str = "alice") -> dict[str, str]:
-        """Those of a client with the stores of *kind*, and references to their passwords; none of its own without an
-        *identity*."""
+        """Return the properties of a client with stores of *kind* and references to their passwords; without an
+        *identity* it has no key store."""
         secret = f"${{file:{self.stores.directory}/secrets.properties:"
         trust = {
             "ssl.truststore.type": kind,

@@ -1,4 +1,4 @@
-"""Reading from a real Kafka what librdkafka wrote there: codecs, transactions, deletions, and the command line."""
+"""Reading records of librdkafka from a real Kafka: codecs, transactions, deletions, and the command line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reader(real_kafka: RealKafka, **properties: Any) -> LogReader:
 
 def write(real_kafka: RealKafka, topic: str, values: list[bytes], partition: int = 0, **properties: Any) -> None:
     given = {name.replace("_", "."): value for name, value in properties.items()}
-    # Idempotent, or librdkafka reorders what it sends again while a new topic settles.
+    # Without idempotence librdkafka reorders the records that it retries until a new topic has leaders.
     safe = {"enable.idempotence": True, "linger.ms": 50}
     producer = Producer({"bootstrap.servers": real_kafka.bootstrap_servers, **safe, **given})
     for value in values:
@@ -70,7 +70,7 @@ def test_records_that_kafka_stores_although_they_are_damaged(real_kafka: RealKaf
     for batch in (*([record] for record in damaged.values()), many):
         codec = CompressionType.ZSTD if batch is many else CompressionType.NONE
         assert store(real_kafka.bootstrap_servers, topic, batch_of(batch, codec)) == 0
-    # Of a compressed batch Kafka checks the offsets, as the embedded broker does; 4.3.0 has no error of its own for it.
+    # Kafka checks the offsets in a compressed batch, as the embedded broker does; 4.3.0 has no specific error for them.
     twice = batch_of([record_of(0), record_of(0)], CompressionType.ZSTD)
     assert store(real_kafka.bootstrap_servers, topic, twice) != ErrorCode.NONE
     with reader(real_kafka) as log:
@@ -167,7 +167,7 @@ def test_topic_deleted_while_followed_raises_error(real_kafka: RealKafka, topic:
 
 
 def kafkalite(real_kafka: RealKafka, *arguments: str) -> str:
-    """What the command printed; it must not fail."""
+    """Run the command, which must succeed; return its output."""
     done = run_command([*arguments, "--bootstrap-server", real_kafka.bootstrap_servers])
     assert done.returncode == 0, done.stderr
     return done.stdout

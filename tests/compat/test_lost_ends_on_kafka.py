@@ -1,9 +1,10 @@
-"""A real Kafka loses the ends of transactions (KAFKA-20734), and the sink writes them again as they were decided.
+"""A real Kafka loses the ends of transactions (KAFKA-20734), and the sink writes the decided ends again.
 
-Three nodes. The first has the only copy of the topics' partitions and of the committed offsets, and the second that of
-the transactions. The first is killed when EndTxn is answered, or while a transaction is open for longer than its
-time-out; a proxy before its listener for brokers holds the markers back until then. Once its partitions have no leader,
-the coordinator takes them for deleted and completes the transaction without them. Longer: KAFKALITE_LOST_ENDS.
+Three nodes. The first has the only replicas of the topics' partitions and of the committed offsets, and the second
+those of the transactions. The first is killed after the response to EndTxn, or while a transaction is open for longer
+than its time-out; a proxy in front of its listener for brokers withholds the markers until then. Once its partitions
+have no leader, the coordinator takes them for deleted and completes the transaction without them. KAFKALITE_LOST_ENDS
+sets the number of rounds.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from tests.support.waiting import WAIT_S, until
 
 ROUNDS = amounts.LOST_ENDS
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
-#: transaction.timeout.ms where the brokers shall abort what a dead driver left open.
+#: transaction.timeout.ms of tests in which the brokers abort a dead driver's open transactions.
 SHORT_TIMEOUT_MS = 4000
-#: And where they must not: a decided batch that they abort is torn, and a busy machine starts a node again late.
+#: Of the others: an aborted transaction tears a decided batch, and a busy machine takes long to restart a node.
 TIMEOUT_MS = 60_000
 
 pytestmark = [amounts.only_long, requires_kafka("4.3", "the loss of ends (KAFKA-20734)")]
@@ -53,20 +54,20 @@ class _Death(BaseException):
 
 @dataclass(frozen=True)
 class _Kafka:
-    """*running* nodes, and what is *between* the first one and the others."""
+    """The *running* nodes, and the proxy *between* the first one and the others."""
 
     running: RealKafka
     between: FaultProxy
 
     def create_topic(self, name: str, partitions: int, node: int, **configs: str) -> None:
-        """A topic whose partitions have one copy, on *node*."""
+        """Create a topic whose partitions have a single replica, on *node*."""
         topic = NewTopic(name, partitions, replica_assignment=[[node]] * partitions, config=configs)
         foreign = ForeignAdmin({"bootstrap.servers": self.running.bootstrap_servers})
         foreign.create_topics([topic])[name].result(30)
 
     @contextmanager
     def killed_before_markers(self, world: World) -> Iterator[None]:
-        """Within, transactions are decided and their ends cannot be written; the first node is killed before."""
+        """Let the block decide transactions, withhold their markers, and then kill the first node."""
         passing = self.between.plan
         self.between.plan = every(1, Fault.WITHHOLD, ApiKey.WRITE_TXN_MARKERS)
         try:
@@ -79,7 +80,7 @@ class _Kafka:
         self.await_loss(world, ending)
 
     def await_loss(self, world: World, names: list[str]) -> None:
-        """The transactions of the ids *names* are over for their coordinator, although the first node is dead."""
+        """Wait until the coordinator completes the transactions of the ids *names* without the dead first node."""
         until(
             "completion without the dead node",
             lambda: all(each.is_over for each in world.client.run(world.client.describe(names)).values()),
@@ -95,7 +96,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Kafka]:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",
         "transaction.state.log.min.isr=1",
         "min.insync.replicas=1",
-        # A node that was killed is soon without partitions.
+        # The partitions of a killed node soon have no leader.
         "broker.session.timeout.ms=1500",
         "broker.heartbeat.interval.ms=300",
     )
@@ -115,7 +116,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Kafka]:
             def leaders() -> int:
                 return sum(each.leader is not None for each in admin.describe_topics([OFFSETS])[OFFSETS].partitions)
 
-            # Until the others have seen that it is away, they know its former address.
+            # The other nodes use its former address until they have detected that it is down.
             run_script("stop-node", "1", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)
             until("partitions without a leader", lambda: leaders() == 0)
             running.start_again()
@@ -124,7 +125,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Kafka]:
 
 
 class _Sink:
-    """A sink whose driver dies with the broker, or lives on, and whose rows are counted."""
+    """A sink whose driver dies with the broker or survives it, and whose rows are counted."""
 
     def __init__(self, kafka: _Kafka, protocol: str, *, driver_dies: bool, timeout_ms: int) -> None:
         self.kafka, self.protocol, self.driver_dies, self.timeout_ms = kafka, protocol, driver_dies, timeout_ms
@@ -145,7 +146,7 @@ class _Sink:
         self.version += 1
 
     def lose(self, ended: str) -> None:
-        """Let the broker die at the end of a batch, and count whether it has lost that end."""
+        """Kill the broker at the end of a batch, and count the end if it is lost."""
         {"decided": self._decide, "aborted": self._abort, "power cut": self._cut}[ended]()
         self.kafka.running.start_again()
         if self.driver_dies or ended == "power cut":
@@ -168,7 +169,7 @@ class _Sink:
                 self.write()
 
     def _write_void(self) -> Plan:
-        """Rows of a batch that nobody ends; a driver that only fails would abort them itself."""
+        """Write rows of a batch and leave it open; a driver that only fails would abort it."""
         if self.protocol == "parallel":
             plan = self.world.parallel.plan()
             self.world.write_task(plan, self.version, b"void")
@@ -192,7 +193,7 @@ class _Sink:
         self.kafka.await_loss(self.world, opened)
 
     def _is_lost(self) -> bool:
-        """Whether something is open that its coordinator holds for ended."""
+        """Return whether a partition still has a transaction that is complete for its coordinator."""
         client, deadline = self.world.client, time.monotonic() + 20
         while any(not each.is_over for each in self.world.ids_known().values()) and time.monotonic() < deadline:
             if all(each.is_over or each.is_ongoing for each in self.world.ids_known().values()):
@@ -205,7 +206,7 @@ class _Sink:
         return not is_stable or any(each.producer_id in over for found in opened.values() for each in found)
 
     def die_writing_again(self) -> None:
-        """Let the driver die while it writes a lost commit again: that transaction is open, and was not ended."""
+        """Let the driver die while it writes a lost commit again, and so leave the new transaction open."""
         client = self.world.client
         add = client.add_to_transaction
 
@@ -219,7 +220,7 @@ class _Sink:
                 self.write()
 
     def check(self) -> None:
-        """Every row is there once, and nothing is open."""
+        """Check that every row is committed once, and that no transaction is open."""
         expected = [b"%04d-%s" % (version, half) for version in range(self.version) for half in (b"a", b"b")]
         assert sorted(map(bytes, self.world.committed())) == expected  # type: ignore[arg-type]
         client = self.world.client
@@ -258,7 +259,7 @@ def test_lost_ends_lose_and_repeat_nothing_on_kafka(
 
 
 class _Frozen:
-    """A driver of *sink* that has looked at it, and is frozen before its InitProducerId."""
+    """A driver of *sink* that has read its state, and is frozen before its InitProducerId."""
 
     def __init__(self, sink: _Sink) -> None:
         self._world, self._protocol = (

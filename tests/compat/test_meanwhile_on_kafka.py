@@ -1,5 +1,5 @@
-"""What others do to a real Kafka between the batches of a sink and within them; tests/exactly_once has the same on the
-embedded broker, and permissions and clocks too."""
+"""Changes that other clients make to a real Kafka between the batches of a sink and during them; tests/exactly_once has
+the same on the embedded broker, and also permissions and clocks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_topic_grows_and_is_made_again_on_kafka(real_kafka: RealKafka, admin: Ad
     admin.delete_topics([world.topic])
     admin.create_topic(world.topic, PARTITIONS)
     for _ in range(2):
-        # At first Kafka may still have the progress.
+        # Kafka may still return the progress at first.
         with pytest.raises((ProgressError, UndecidedError), match=r"deleted") as caught:
             world.write_while(protocol, 3, "", lambda: None)
     assert isinstance(caught.value, ProgressError)

@@ -1,4 +1,4 @@
-"""Client credentials against a real Kafka that verifies the signatures of tokens, and beside Kafka's own client."""
+"""Client credentials against a real Kafka that verifies the signatures of tokens, compared with Kafka's own client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = requires_kafka("4.0", "the package of its callback handlers for tok
 HANDLERS = "org.apache.kafka.common.security.oauthbearer.OAuthBearer"
 MODULE = f"{HANDLERS}LoginModule required"
 SESSION_MS = 3000
-#: Two connections, of which one is renewed twice.
+#: The sessions of two connections, one of which re-authenticates twice.
 LEAST_SESSIONS = 4
 
 SPARK_JOB = """
@@ -138,7 +138,7 @@ def test_tokens_are_renewed_while_a_producer_writes(
 
 @pytest.mark.behaviour("SASL", "A real Kafka refuses a token with a wrong signature, and the error says so")
 def test_token_with_a_wrong_signature_is_refused(oauth_kafka: OAuthKafka) -> None:
-    # Its own server: logins of other tests renew their tokens in the background and would be given this one.
+    # A separate server, because logins of other tests renew their tokens in the background and would get this one.
     with token_server(Issuer(rsa.generate_private_key(65537, 2048)), oauth_kafka.directory / "broker.pem") as forger:
         forged = forger.issuer.token()
         forger.answers.append((200, {"access_token": forged}))

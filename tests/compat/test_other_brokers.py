@@ -1,4 +1,4 @@
-"""Exactly once on a broker that is not Apache Kafka: ``scripts/test.sh --broker NAME`` chooses it."""
+"""Exactly once on a broker that is not Apache Kafka, which ``scripts/test.sh --broker NAME`` selects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.real_kafka import RealKafka
 from tests.support.step_proxy import StepProxy
 
 KILLS = 3
-#: Of each of nine files.
+#: Lines of each of nine files.
 LINES = 6000
 
 pytestmark = pytest.mark.skipif(not CHOSEN, reason="scripts/test.sh --broker NAME chooses a broker")

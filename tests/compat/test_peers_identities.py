@@ -1,5 +1,5 @@
-"""Other projects' clients, and ours, on a real Kafka with a listener for each way to authenticate: the cells of the
-table in docs/security.md that were run."""
+"""Clients of other projects and kafkalite on a real Kafka with a listener for each way to authenticate: the tested cells
+of the table in docs/security.md."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tests.support.token_server import CLIENT, SECRET
 pytestmark = [only_long, requires_kafka("4.3", "client assertions (KIP-1258)")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-#: For more than two sessions.
+#: Records, and their rate per second, for longer than two sessions.
 RECORDS, PER_S = 100, 10
 PASSWORDS = ("plain", "scram256", "scram512")
 MECHANISMS = {"plain": "PLAIN", "scram256": "SCRAM-SHA-256", "scram512": "SCRAM-SHA-512"}
 
 
 def numbers() -> Iterator[int]:
-    """One after the other, for longer than two sessions."""
+    """Yield the numbers of the records at :data:`PER_S`, for longer than two sessions."""
     for number in range(RECORDS):
         yield number
         time.sleep(1 / PER_S)
@@ -136,7 +136,7 @@ def by_kafkalite(kafka: IdentityKafka, way: str, topic: str, directory: Path) ->
             producer.send(ProducerRecord(topic, b"%d" % number))
 
 
-#: Client → what writes with it, the ways that it has, and how many run at the same time: a JVM takes much.
+#: Client → its writer, the ways that it supports, and how many run concurrently: a JVM needs many resources.
 CLIENTS: Mapping[str, tuple[Callable[[IdentityKafka, str, str, Path], None], tuple[str, ...], int]] = {
     "Java": (by_java, ("mtls", *PASSWORDS, "oauth", "assertion", "bearer"), 2),
     "librdkafka": (by_librdkafka, ("mtls", *PASSWORDS, "function", "oauth", "bearer"), 7),
@@ -151,7 +151,7 @@ def test_clients_write_in_the_ways_of_the_page(
     client: str, identity_kafka: IdentityKafka, tmp_path: Path, figure: Figure
 ) -> None:
     write, ways, at_once = CLIENTS[client]
-    # Without Kerberos where there is no KDC.
+    # There is no listener for Kerberos on a machine without a KDC.
     ways = tuple(way for way in ways if way.upper() in identity_kafka.kafka.ports)
     LOGINS.forget()
     topics = {way: f"{client}-{way}" for way in ways}
@@ -163,7 +163,7 @@ def test_clients_write_in_the_ways_of_the_page(
         done = {way: threads.submit(write, identity_kafka, way, topic, tmp_path) for way, topic in topics.items()}
     after = identity_kafka.noted(RENEWALS)
     LOGINS.forget()
-    # As long as a producer is in memory, its token is renewed.
+    # The client renews the token of a producer until the producer is collected.
     gc.collect()
     problems = {way: repr(each.exception()) for way, each in done.items() if each.exception() is not None}
     assert not problems, problems

@@ -1,4 +1,4 @@
-"""What our producer writes to a real Kafka: read back by librdkafka, and validated by Kafka's own DumpLogSegments."""
+"""The producer writes to a real Kafka; librdkafka reads the records, and Kafka's own DumpLogSegments validates them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 def make_rows(seed: int) -> list[Row]:
-    """Null keys, null values, empty strings, headers, and values from 1 byte to 900 kB."""
+    """Return rows with null keys, null values, empty strings, headers, and values from 1 byte to 900 kB."""
     rng = random.Random(seed)
     sizes = [1, 0, 900_000, 127, 128, 16_383, 16_384, *(rng.randrange(300) for _ in range(3000))]
     rows: list[Row] = []
@@ -111,7 +111,7 @@ def test_single_records_arrive_unchanged(real_kafka: RealKafka, topic: str, code
 
 
 def check_with_dump_log_segments(kafka: RealKafka, topic: str, rows: int, codec: str) -> None:
-    """Kafka's own tool walks every record of every batch and checks the CRCs."""
+    """Let Kafka's own tool read every record of every batch and check the CRCs."""
     logs = [str(path) for number in range(3) for path in sorted(kafka.partition_directory(topic, number).glob("*.log"))]
     dump = run_kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(logs))
     batches = re.findall(r"count: (\d+) .*compresscodec: (\w+).* isvalid: (\w+)", dump)

@@ -1,7 +1,7 @@
-"""Our idempotent producer on three Kafka nodes that stop, crash, lose topics and move leaders while it sends.
+"""The idempotent producer on three Kafka nodes that stop, crash, lose topics and move leaders while it sends.
 
-A record's key has an order, and librdkafka reads what is there at the end: nothing may be missing, twice, or out of
-order. KAFKALITE_LOAD_RECORDS sets how many records the two long tests send.
+The records of a key are ordered, and librdkafka reads all records at the end: none may be missing, duplicated, or out
+of order. KAFKALITE_LOAD_RECORDS sets the number of records of the two long tests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECORDS = amounts.LOAD_RECORDS
 KILLS = amounts.LEADER_KILLS
 RESTARTS = amounts.RESTARTS
 MOVES = amounts.LEADER_MOVES
-#: The load is spread over this many portions, a tenth of a second apart, and goes on for as long as the trouble does.
+#: The load is sent in this many portions, a tenth of a second apart, and continues until the faults end.
 PORTIONS = 100
 PARTITIONS = 6
 
@@ -61,7 +61,7 @@ def make_producer(cluster: KafkaCluster, **properties: object) -> KafkaProducer:
 
 
 def send_through(trouble: Callable[[], None], load: OrderedLoad, records: int = RECORDS) -> None:
-    """Send *records* or more, until *trouble* is over."""
+    """Run *trouble*, and send *records* or more until it ends."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -82,7 +82,7 @@ def send_through(trouble: Callable[[], None], load: OrderedLoad, records: int = 
 
 
 def check(cluster: KafkaCluster, topic: str, load: OrderedLoad, figure: Figure) -> None:
-    """Everything sent was acknowledged, and is there once and in order."""
+    """Check that every record was acknowledged, and is stored once and in order."""
     assert load.errors[:3] == []
     assert load.acknowledged == load.sent
     verdict = load.judge(read_topic(cluster.bootstrap_servers, topic))

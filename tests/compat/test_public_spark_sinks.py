@@ -1,7 +1,8 @@
-"""What jobs give Spark's own Kafka sink is given to this one: sets of options as they stand in public code.
+"""The options that public jobs set for Spark's own Kafka sink are set for kafkalite, too.
 
-``public_spark_sinks.json`` has one set a line, with the names of servers, topics, files and secrets replaced. Spark's
-own sink says which it takes. The page says the same for each kind of set, and what to write where the two differ.
+``public_spark_sinks.json`` has one set per line, with the names of servers, topics, files and secrets replaced. Spark's
+own sink is the reference for the sets that it accepts. The page has the verdicts for each kind of set, and describes
+how to change sets for which the two differ.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TIMEOUT_S = 120
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """The files that sets name, such as ``{trust}``. Java's keytool makes PKCS12, whatever the file is called."""
+    """Return the files that sets name, such as ``{trust}``: PKCS12, as Java's keytool writes with any file name."""
     folder, authority = tmp_path_factory.mktemp("stores"), Authority()
     own = authority.issue("localhost")
     encryption = BestAvailableEncryption(PASSWORD)
@@ -59,7 +60,7 @@ def given(options: Mapping[str, str], files: Mapping[str, str]) -> dict[str, str
 
 
 def ours(options: Mapping[str, str], *, is_stream: bool) -> str | None:
-    """Why the sink refuses *options*; None if it takes them."""
+    """Return the sink's reason to refuse *options*; None if it accepts them."""
     try:
         parse_options(options, is_stream=is_stream)
     except ConfigError as error:
@@ -68,7 +69,7 @@ def ours(options: Mapping[str, str], *, is_stream: bool) -> str | None:
 
 
 def promised(column: str) -> dict[str, str]:
-    """The verdict of each kind of set in *column* of the table on the page."""
+    """Return the verdict of each kind of set in *column* of the table on the page."""
     return {row["kind"]: row[column] for row in ROW.finditer(PAGE.read_text(encoding="utf-8"))}
 
 
@@ -108,7 +109,7 @@ def test_sparks_own_sink_takes_what_the_page_says(files: Mapping[str, str]) -> N
 
 
 def verdict(refusal: str | None) -> str:
-    """What the page calls it; options are read before a login, which nobody answers here."""
+    """Return the page's word for it: a sink accepts its options before it logs in, which fails without a server."""
     if refusal is None:
         return "accepted"
     return "logs in" if "LoginException" in refusal and "No LoginModule found" not in refusal else "refused"
@@ -124,5 +125,5 @@ def test_errors_of_sparks_own_sink_are_as_long_as_recorded(tmp_path: Path) -> No
     known = recorded()
     for name, of_ways in recorded(file).items():
         for way, found in of_ways.items():
-            # The stack traces of Java depend on its version.
+            # Java's stack traces depend on its version.
             assert fits(found, known[name][way], most=2 if way.startswith("kafkalite") else 40), (name, way, found)

@@ -1,4 +1,4 @@
-"""The referee itself: the Kafka that the tests of this folder are judged by is up, and is the one we mean."""
+"""The reference itself: the Kafka of this folder's tests is up, and has the expected version."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_it_is_the_version_that_was_asked_for(real_kafka: RealKafka) -> None:
 
 @pytest.mark.behaviour("Sink options and commit messages", "No option of Kafka's Java producer is unknown")
 def test_every_option_of_its_producer_is_known(real_kafka: RealKafka) -> None:
-    """The file that other tests compare with has the names of 4.3; other versions may have fewer."""
+    """Other tests compare with a file that has the names of 4.3; other versions may have fewer."""
     listed = names_in(run_kafka_tool("org.apache.kafka.clients.producer.ProducerConfig"))
     known = {*c.keys(ProducerConfig), *other_names.NO_EFFECT, *other_names.NOT_SUPPORTED}
     assert len(listed) > 80

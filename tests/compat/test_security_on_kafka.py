@@ -1,4 +1,4 @@
-"""Our TLS and SASL against a real Kafka: producer and sink get in, authenticate again, and lose nothing."""
+"""kafkalite's TLS and SASL against a real Kafka: producer and sink authenticate, renew sessions, and lose no record."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ AUTHORITY = Authority()
 LIMIT_MS = 60_000
 PLAIN_LINE = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="{}";'
 SCRAM_LINE = 'kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="{}";'
-#: What has to be escaped in SCRAM, and a password that SASLprep would change.
+#: A name with characters that SCRAM escapes, and a password that SASLprep would change.
 SCRAM_USER, SCRAM_PASSWORD = "c=rol", "ª–\u00adb"
 SESSION_MS = 3000
-#: Two connections, of which one is renewed twice.
+#: The sessions of two connections, one of which re-authenticates twice.
 LEAST_SESSIONS = 4
 SCRAM = requires_kafka("3.5", "SCRAM without ZooKeeper (KIP-900)")
 NAKED_PASSWORD = "PLAIN over SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL to encrypt it"
@@ -99,7 +99,7 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKaf
         "listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512",
         f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram}",
         f"connections.max.reauth.ms={SESSION_MS}",
-        # What has a rule is for those whom it names, and for the tests' own client, which has no name.
+        # A resource with ACLs is only for the users that they name, and for the tests' own client, which is anonymous.
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found=true",
         "super.users=User:ANONYMOUS",
@@ -137,7 +137,7 @@ def test_a_producer_stores_all_while_it_authenticates_again(
     values = [int(message.value or b"") for message in read_topic(secure_kafka.kafka.bootstrap_servers, topic)]
     assert values == list(range(count))
     figure(f"records stored over {protocol} in {len(sessions)} sessions", len(values))
-    # A broker ends a session that was not renewed in time, and our client would say so.
+    # A broker closes a connection whose session was not renewed in time, and the client would log a warning.
     assert warnings_but_of_one_late_renewal(caplog) == warned
 
 
@@ -213,7 +213,7 @@ def test_a_transaction_goes_on_through_authentications(
 
 
 def grant_to_bob(kafka: RealKafka, *resources: tuple[ResourceType, str, ResourcePatternType]) -> None:
-    """Of these *resources* everything is permitted to bob, and nothing to others."""
+    """Permit every operation on these *resources* to bob, and so none to others."""
     rules = [
         AclBinding(kind, name, pattern, "User:bob", "*", AclOperation.ALL, AclPermissionType.ALLOW)
         for kind, name, pattern in resources
@@ -252,7 +252,7 @@ def test_check_finds_missing_permissions(secure_kafka: SecureKafka) -> None:
             "topic", "transactional ids", "group of the progress",
         }  # fmt: skip
 
-    # The brokers learn of new rules one after the other.
+    # The brokers learn of new ACLs one after the other.
     until("the rules", is_found)
     with AdminClient(at) as admin:
         assert admin.list_topics(include_internal=True) == before

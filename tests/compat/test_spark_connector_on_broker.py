@@ -1,4 +1,4 @@
-"""Spark's own format("kafka"), unmodified, on the embedded broker: source of queries and of streams, and sink."""
+"""Spark's own format("kafka"), unmodified, on the embedded broker: as source of queries and streams, and as sink."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.spark_jars import connector_jars
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 3
-#: Of each six transactions the last is aborted.
+#: The number of transactions; every sixth one is aborted.
 TRANSACTIONS = 12
 ROWS = 25
 TIMEOUT_S = 200
@@ -29,7 +29,7 @@ Row = list[Any]
 
 
 def write(cluster: EmbeddedCluster, topic: str, first_ms: int) -> tuple[list[Row], list[Row]]:
-    """Rows as :mod:`tests.support.spark_connector` prints them: all of them, and those that were committed."""
+    """Return rows as :mod:`tests.support.spark_connector` prints them: all rows, and the committed ones."""
     everything, committed = [], []
     properties = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic}
     with KafkaProducer(properties) as producer:
@@ -71,7 +71,7 @@ def write(cluster: EmbeddedCluster, topic: str, first_ms: int) -> tuple[list[Row
 
 
 def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
-    """Partition, key, value and headers of everything in *topic*, as librdkafka reads them."""
+    """Return partition, key, value and headers of all records in *topic*, as librdkafka reads them."""
     properties = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
     consumer = Consumer(properties)
     found: list[tuple[Any, ...]] = []
@@ -84,7 +84,7 @@ def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
             if message.error() is not None:
                 ended.add(message.partition())
                 continue
-            # Without deserializers all of it is bytes, and here no value is null.
+            # Without deserializers all values are bytes, and here none is null.
             given = cast("list[tuple[str, bytes]]", message.headers() or [])
             headers = [[name, data.decode()] for name, data in given]
             key, value = message.key(), message.value()
@@ -108,7 +108,7 @@ def test_sparks_own_source_and_sink(tmp_path: Path, figure: Figure) -> None:
     with EmbeddedCluster(nodes=3) as cluster:
         for name in ("t", "t-query", "t-stream", "t-turns"):
             cluster.create_topic(name, partitions=PARTITIONS)
-        # From now on: the markers of transactions have a time too, and a look for a later time must pass them by.
+        # From now on: transaction markers have timestamps, too, and a search for a later timestamp must skip them.
         first_ms = int(time.time() * 1000)
         everything, committed = write(cluster, "t", first_ms)
         since_ms = first_ms + 100_000

@@ -1,4 +1,4 @@
-"""A real Kafka judges which rows the settings of a topic refuse."""
+"""A real Kafka is the reference for the rows that a topic's configuration refuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.compat.kafka_version import requires_kafka
 from tests.support.real_kafka import RealKafka
 
 SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": "1500", "message.timestamp.before.max.ms": "86400000"}
-#: Header of the batch, and what a record with these keys and values has besides its value.
+#: Bytes of the batch's header, and of a record with these keys and values without its value.
 AROUND_VALUE = 61 + 10
 NOW = datetime.now(UTC)
 NOISE = random.Random(7).randbytes(5000)
@@ -38,7 +38,7 @@ def topic(real_kafka: RealKafka) -> str:
 def refusal(
     servers: str, topic: str, row: Mapping[str, object], codec: str, *, is_asked: bool
 ) -> tuple[type[BaseException | None], str] | None:
-    """What refuses *row*, and its text; *is_asked*: the task knows the settings of the topic."""
+    """Return the error that refuses *row*, and its text; with *is_asked* the task knows the topic's configuration."""
     given = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.compression.type": codec}
     options = parse_options(given)
     limits = limits_of(options.spec.producer, topic) if is_asked else {}

@@ -1,5 +1,5 @@
-"""Our transactions on a real Kafka and on the embedded broker, at both transaction versions: librdkafka says what was
-committed."""
+"""kafkalite's transactions on a real Kafka and on the embedded broker, at both transaction versions: librdkafka reads
+the committed records."""
 
 from __future__ import annotations
 
@@ -61,24 +61,24 @@ if TYPE_CHECKING:
 ANSWERS_OF_4_3 = requires_kafka("4.3", "the APIs and answers that were recorded")
 FEATURE_TOOL = "org.apache.kafka.tools.FeatureCommand"
 LAST_EPOCH = 2**15 - 2
-#: Of a process that is killed each time, and what it would write if it were not.
+#: How often a worker process is killed, and the rounds that it would write otherwise.
 LIVES = amounts.WORKER_LIVES
 ENDLESS = 1_000_000
-#: From 4.0 on, Kafka has to be lowered to it; older ones have no other.
+#: Kafka 4.0 and later must be downgraded to version 1; older ones have no other.
 LOWERED = pytest.mark.skipif(not amounts.LONG and is_at_least("4.0"), reason="only with --long")
 VERSION_2 = requires_kafka("4.0", "transactions version 2 (KIP-890, part 2)")
 
 
 @dataclass(frozen=True)
 class Target:
-    """Whom the tests of this file talk to: a real Kafka, or the embedded broker."""
+    """The broker of a test: a real Kafka, or the embedded broker."""
 
     bootstrap_servers: str
     #: The finalized transaction.version.
     level: int
-    #: Kafka's own, None for the embedded broker.
+    #: None for the embedded broker.
     kafka: RealKafka | None
-    #: Where the partitions' directories are.
+    #: The folder of the partitions' directories.
     logs: Path
 
 
@@ -108,7 +108,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def _real(real_kafka: RealKafka, level: int) -> Iterator[Target]:
-    """At the wanted transaction.version; as it was again afterwards."""
+    """Yield the real Kafka at the transaction.version *level*; restore it afterwards."""
     server = ("--bootstrap-server", real_kafka.bootstrap_servers)
     is_lowered = level == 1 and is_at_least("4.0")
     if is_lowered:
@@ -132,7 +132,7 @@ def transactional_id() -> str:
 
 
 class Producers:
-    """Makes producers that are closed, without waiting, at the end of the test."""
+    """Creates producers, and closes them without waiting at the end of the test."""
 
     def __init__(self, bootstrap_servers: str, level: int) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -151,7 +151,7 @@ class Producers:
         return producer
 
     def identity(self, producer: KafkaProducer) -> ProducerIdAndEpoch:
-        """The id and epoch that *producer* has now."""
+        """Return the current producer id and epoch of *producer*."""
         return self._made[producer].identity
 
     def close(self) -> None:
@@ -171,8 +171,8 @@ def values(cluster: Target, topic: str, isolation: str = "read_committed") -> li
 
 
 def committed_offset(cluster: Target, topic: str, group: str, isolation: str = "read_committed") -> int:
-    """With read_committed, what is committed once no transaction is open: brokers write the end of a transaction into
-    the group after they have answered EndTxn."""
+    """Return the committed offset; with read_committed wait until no transaction is open, because brokers write the end
+    of a transaction to the group after their response to EndTxn."""
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "isolation.level": isolation}
     )
@@ -266,7 +266,7 @@ def test_kafkas_own_tool_finds_transactional_batches_and_markers(
     producer.close()
     log = next((cluster.logs / f"{topic}-0").glob("*.log"))
     dump = partial(run_kafka_tool, "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(log))
-    # Brokers write the markers after they have answered EndTxn.
+    # Brokers write the markers after their response to EndTxn.
     until("the marker", lambda: "endTxnMarker: COMMIT" in dump())
     batches = [line for line in dump().splitlines() if line.startswith("baseOffset")]
     assert all("isTransactional: true" in line and "isvalid: true" in line for line in batches)
@@ -277,7 +277,7 @@ def test_kafkas_own_tool_finds_transactional_batches_and_markers(
     "Kafka's Java clients", "A transaction that no coordinator knows of is found, ended and read past"
 )
 def test_kafkas_own_tool_finds_and_ends_a_hanging_transaction(tmp_path: Path) -> None:
-    """One that no coordinator knows of any more, so that nobody reads past it."""
+    """A transaction that no coordinator knows any more, so that it holds the last stable offset back."""
     tool = "org.apache.kafka.tools.TransactionsCommand"
     hour_ago = int(time.time() * 1000) - 3_600_000
     with EmbeddedCluster(data_dir=tmp_path) as embedded:
@@ -360,7 +360,7 @@ def test_a_fenced_producer_that_goes_on_sending_writes_nothing(
     first = make_producer(transactional_id)
     make_producer(transactional_id)
     first.begin_transaction()
-    # It may learn of it before it has sent all of them.
+    # The producer may learn that it is fenced before it has sent all records.
     with contextlib.suppress(ProducerFencedError):
         send_all(first, topic, "late")
     with pytest.raises(KafkaError):
@@ -428,14 +428,14 @@ def test_closing_aborts_the_open_transaction(
     other.begin_transaction()
     sent = send_all(other, topic, "kept")
     other.commit_transaction()
-    # Were the first transaction still open, nobody could read past its first record.
+    # An open transaction would hold the last stable offset at its first record.
     assert values(cluster, topic) == sorted(sent)
 
 
 def test_worker_killed_repeatedly_writes_each_round_exactly_once(
     cluster: Target, topic: str, transactional_id: str
 ) -> None:
-    # The embedded broker is on its way sooner than a cluster, and so has to be the blow.
+    # The embedded broker is faster than a cluster, so the kill must come earlier.
     longest_s = 0.03 if cluster.kafka is not None else 0.003
     group = f"group-{transactional_id}"
     rng = random.Random(5)
@@ -459,7 +459,7 @@ def test_worker_killed_repeatedly_writes_each_round_exactly_once(
             time.sleep(rng.random() * longest_s)
             worker.kill()
             worker.join()
-    # The transaction of the last life may still be open.
+    # The transaction of the last killed worker may still be open.
     rounds = committed_offset(cluster, topic, group, "read_uncommitted") + 3
     assert rounds > LIVES
     worker, tells = work(rounds)
@@ -471,7 +471,7 @@ def test_worker_killed_repeatedly_writes_each_round_exactly_once(
     assert values(cluster, topic) == sorted(expected)
 
 
-# 32,767 requests; the simulator's ids begin at one of their last epochs at both versions.
+# 32,767 requests; tests/sim covers both versions with ids that begin at one of their last epochs.
 @pytest.mark.parametrize(
     "cluster",
     [
@@ -491,7 +491,7 @@ def test_beyond_the_last_epoch_comes_another_id(
     expected = send_all(producer, topic, "last")
     producer.commit_transaction()
     if cluster.level == 1:
-        # An epoch is made only after an error, here that a compacted topic takes no record without a key.
+        # Only an error increases the epoch; here a compacted topic refuses a record without a key.
         compacted = f"{topic}-compacted"
         with AdminClient(cluster.bootstrap_servers) as admin:
             admin.create_topic(compacted, partitions=1, configs={"cleanup.policy": "compact"})
@@ -512,7 +512,7 @@ def test_beyond_the_last_epoch_comes_another_id(
 
 
 def exhaust_epochs(cluster: Target, transactional_id: str) -> None:
-    """Have the coordinator count the id's epoch up to the one before its last."""
+    """Let the coordinator increase the id's epoch up to the one before the last."""
     config = parse(ClientConfig, {"bootstrap.servers": cluster.bootstrap_servers})
     client = BlockingClient(config, client_id="epochs", timeout_ms=30_000)
     try:

@@ -1,4 +1,4 @@
-"""Transactions on three Kafka nodes that crash and stop under them: every round is there once, or not at all."""
+"""Transactions on three Kafka nodes that crash and stop during them: every round is committed once, or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import WAIT_S
 
 PARTITIONS = 6
 RECORDS_PER_ROUND = 60
-#: Every fifth round is written twice, and aborted the first time.
+#: Every fifth round is written twice; its first transaction is aborted.
 ABORT_EVERY = 5
 
 ROUNDS = amounts.INTERRUPTIONS
@@ -36,7 +36,7 @@ def cluster(kafka_of_three: KafkaCluster) -> KafkaCluster:
 
 
 class Writer:
-    """Writes rounds of records; how far it came is the offset that each round's transaction commits."""
+    """Writes rounds of records; the transaction of a round commits the next round's number as an offset."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self._cluster = cluster
@@ -48,7 +48,7 @@ class Writer:
         self.longest_s = 0.0
 
     def write(self) -> None:
-        """One round; after an error it is begun anew, or found to be there."""
+        """Write one round; after an error repeat it, unless it is already committed."""
         started = time.monotonic()
         while not self._try():
             pass
@@ -101,7 +101,7 @@ class Writer:
         return producer
 
     def committed(self) -> int:
-        """The round to go on with."""
+        """Return the round at which the writer resumes."""
         consumer = Consumer({"bootstrap.servers": self._cluster.bootstrap_servers, "group.id": self._group})
         deadline = time.monotonic() + WAIT_S
         try:
@@ -110,7 +110,7 @@ class Writer:
                     (place,) = consumer.committed([ForeignPartition(self._topic, 0)], timeout=10)
                     return max(int(place.offset), 0)
                 except ForeignError:
-                    # The group's coordinator may just have gone.
+                    # The group's coordinator may just have crashed or stopped.
                     if time.monotonic() > deadline:
                         raise
         finally:

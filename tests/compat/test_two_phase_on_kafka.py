@@ -24,7 +24,7 @@ from tests.support.step_proxy import Step, StepProxy
 from tests.support.waiting import until
 
 ROUNDS = 3
-#: Of what shall time out, long enough for one request of a busy machine.
+#: Time-out of transactions that shall expire, long enough for one request on a busy machine.
 TIMEOUT_MS = 5000
 
 pytestmark = requires_kafka("4.3", "two-phase commit (KIP-939)")
@@ -42,7 +42,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
 
 
 class _Sinks:
-    """Drivers of one sink that follow one another."""
+    """Successive drivers of one sink."""
 
     def __init__(self, kafka: RealKafka, *, two_phase: bool) -> None:
         self._kafka, self._two_phase = kafka, two_phase
@@ -82,7 +82,7 @@ def test_decided_batch_waits_for_its_driver_on_kafka(kafka: RealKafka, two_phase
     assert sorted(map(bytes, world.committed())) == sorted(expected)  # type: ignore[arg-type]
     known = [each for name, each in world.ids_known().items() if is_writer_id(world.steps.id, name)]
     assert {each.timeout_ms for each in known} == {NO_TIMEOUT_MS}
-    # Ids went on without InitProducerId: in version 2 their last transactions began with the end of earlier ones.
+    # Ids were reused without InitProducerId: in version 2 the end of a transaction returns the next one's epoch.
     assert world.client.transaction_version() is TransactionVersion.V2
     assert max(each.transaction.epoch for each in known) >= 2
 
@@ -103,7 +103,7 @@ def test_brokers_without_two_phase_commit_are_refused_on_kafka(real_kafka: RealK
 def test_stream_goes_on_after_outages_between_commits_on_kafka(
     kafka: RealKafka, two_phase: bool, tmp_path: Path, figure: Figure
 ) -> None:
-    # Without it an outage is longer than transactions may stay open, and a batch of a busy machine is not.
+    # Without it the outage is longer than transactions may stay open, but a batch on a busy machine is shorter.
     outage_s = 22 if two_phase else 92
     option = "kafka.transaction.two.phase.commit.enable=true" if two_phase else "kafka.transaction.timeout.ms=90000"
     with StepProxy(kafka.bootstrap_servers) as proxy:

@@ -1,4 +1,4 @@
-"""Brokers that append late rows to a transaction that has ended are found out before the first row of a batch."""
+"""Brokers that append late rows to an ended transaction are detected before the first row of a batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def world(real_kafka: RealKafka) -> Iterator[World]:
 
 
 def _takes_late_rows(world: World) -> bool:
-    """Whether a row that comes after the end of its transaction (version 1) is appended, where no marker follows it."""
+    """Return whether the broker appends a row after the end of its transaction (version 1), after which no marker
+    follows."""
     transaction = world.client.run(world.client.init_producer_id(world.topic, 60_000))
     with open_producer(producer_config.read(world.properties), transaction, TransactionVersion.V1) as producer:
         producer.send(ProducerRecord(world.topic, b"in time", partition=0)).result(TIMEOUT_MS / 1000)
@@ -101,7 +102,7 @@ def test_disabled_verification_is_refused_until_enabled_again(real_kafka: RealKa
 
 
 def _switch(kafka: RealKafka, world: World, value: str) -> None:
-    """As the refusal says; brokers hear of it a moment later."""
+    """Set the option as the refusal advises; brokers learn of it a moment later."""
     everyone = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config", f"{SETTING}={value}")
     run_kafka_tool("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, *everyone)
     until(f"{SETTING}={value}", lambda: world.client.run(world.client.broker_setting(SETTING)) == value)

@@ -1,4 +1,4 @@
-"""Kafka's Java client and the JDK as judges of what people paste: each case is judged by both, and so is random text.
+"""Kafka's Java client and the JDK judge text that users paste, and random text: kafkalite must read each case alike.
 
-``java/`` has a class for each kind of case, ``judged.py`` says what belongs to it here, and ``judging.py`` compares.
+``java/`` has a class for each kind of case, ``judged.py`` lists the kinds, and ``judging.py`` compares the verdicts.
 """

@@ -1,6 +1,6 @@
 """Lists of bootstrap servers: names, addresses of both kinds, schemes, blanks and empty entries, and damaged ones.
 
-Java knows the names in ``java/hosts``, and asks no DNS.
+Java resolves the names in ``java/hosts``, without DNS.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _is_nameless(text: str, java: Verdict, ours: Verdict) -> bool:
 
 
 def _has_unknown_name(text: str, java: Verdict, ours: Verdict) -> bool:
-    """Java leaves out a name without an address when it begins, and we when we connect."""
+    """Java drops a name without an address at its start, and kafkalite when it connects."""
     if ours.refused is not None or (java.refused is not None and "No resolvable" not in java.refused):
         return False
     left = [each for each in ours.taken if each[0] in _KNOWN]

@@ -1,4 +1,4 @@
-"""Streams of compressed records, one after the other: what a reader makes of all of them."""
+"""Concatenated streams of compressed records: a reader's result for all of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MOST: Final = 1 << 20
 def _streams(rng: random.Random) -> list[str]:
     codec = rng.choice([each for each in CompressionType if each is not CompressionType.NONE])
     parts = [bytes(compress(codec, _plain(rng))) for _ in range(rng.randint(1, 4))]
-    # Java's snappy allocates the size that noise announces.
+    # Java's snappy allocates the size that it finds in random bytes.
     if codec is not CompressionType.SNAPPY and rng.random() < 0.5:
         parts.insert(rng.randint(0, len(parts)), _between(rng))
-        # Java's zstd does not notice that the last of several frames is cut off.
+        # Java's zstd does not detect that the last of several frames is truncated.
         if codec is not CompressionType.ZSTD:
             parts[-1] = parts[-1][: rng.choice((len(parts[-1]), -1, -12))]
     return [codec.config_name, base64.b64encode(b"".join(parts)).decode()]
 
 
 def _between(rng: random.Random) -> bytes:
-    """What is no stream of any codec: zeros, noise, or a frame that zstd and LZ4 skip."""
+    """Return bytes that are no stream of any codec: zeros, random bytes, or a frame that zstd and LZ4 skip."""
     size = rng.choice((0, 1, 8, 17, 18, 19, 40, 9000))
     skipped = (0x184D2A50 + rng.randrange(16)).to_bytes(4, "little") + size.to_bytes(4, "little") + bytes(size)
     return rng.choice((bytes(size), b"\xff" + rng.randbytes(size), skipped))

@@ -6,8 +6,8 @@ import random
 
 
 def damaged(rng: random.Random, text: str, telling: str) -> str:
-    """*text* after one to three changes: a character of *telling* put in or over another one, a piece taken out, or
-    repeated elsewhere."""
+    """Return *text* after one to three changes: a character of *telling* inserted or put in place of another one, or a
+    piece removed, or repeated elsewhere."""
     for _ in range(rng.randint(1, 3)):
         at, end = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
         match rng.randrange(4):

@@ -1,4 +1,4 @@
-"""What a client proves who it is with: the principal of its certificate, and the lifetime of its token."""
+"""The proofs of a client's identity: the principal of its certificate, and the lifetime of its token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PIECES: Final = (*"abcXYZ019.-_/:'()?!@ ", *',=+<>#;"\\', "\r", "\t", "é", "ß
 _OF_ASCII: Final = ("0.9.2342.19200300.100.1.25", "1.2.840.113549.1.9.1")
 _COUNTRIES: Final = ("2.5.4.6", "1.3.6.1.4.1.311.60.2.1.3")
 _UTF8: Final = 0x0C
-#: Behind the heads of a name, a set and a pair, of two bytes each.
+#: The position after the headers of a name, a set and a pair, of two bytes each.
 _PAIR_AT: Final = 6
 #: UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString.
 _TAGS: Final = (_UTF8, _UTF8, 0x13, 0x14, 0x16, 0x1B, 0x1E)
@@ -39,7 +39,7 @@ _TAGS: Final = (_UTF8, _UTF8, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 def _certificate(rng: random.Random) -> str:
     name = x509.Name([x509.RelativeDistinguishedName(_pairs(rng)) for _ in range(rng.randint(0, 4))])
     builder = x509.CertificateBuilder(_ISSUER, name, _KEY.public_key(), 1 + rng.getrandbits(60), *_VALID)
-    # A subject may be empty with other names alone, as those of SPIFFE are.
+    # A certificate with an empty subject must have alternative names, as in SPIFFE.
     signed = builder.add_extension(_OTHER_NAME, critical=True).sign(_KEY, SHA256())
     return base64.b64encode(_retagged(rng, signed.public_bytes(Encoding.DER), name)).decode()
 
@@ -50,7 +50,7 @@ def _pairs(rng: random.Random) -> list[x509.NameAttribute[str]]:
 
 
 def _pair(rng: random.Random, kind: x509.ObjectIdentifier) -> x509.NameAttribute[str]:
-    # Countries have two letters, and what else has ASCII alone is not written by the library otherwise.
+    # The library writes countries only with two letters, and the attributes of _OF_ASCII only in ASCII.
     is_country, is_ascii = kind.dotted_string in _COUNTRIES, kind.dotted_string in _OF_ASCII
     text = "".join(rng.choice(_PIECES) for _ in range(rng.randint(1, 8)))
     return x509.NameAttribute(
@@ -59,9 +59,9 @@ def _pair(rng: random.Random, kind: x509.ObjectIdentifier) -> x509.NameAttribute
 
 
 def _retagged(rng: random.Random, der: bytes, name: x509.Name) -> bytes:
-    """*der* with texts of other types: nobody verifies its signature."""
+    """Return *der* with texts of other types; its signature is then wrong, but no reader verifies it."""
     for each in name:
-        # With its type before it: the bytes of a text alone may also be a length and the beginning of another text.
+        # The search includes the type: a text's bytes alone may also be a length and the beginning of another text.
         pair = x509.Name([x509.RelativeDistinguishedName([each])]).public_bytes()[_PAIR_AT:]
         tag_at = len(pair) - len(str(each.value).encode()) - 2
         if pair[tag_at] == _UTF8:

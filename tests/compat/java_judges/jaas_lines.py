@@ -1,4 +1,4 @@
-"""Lines of ``sasl.jaas.config``: as providers document them, with all that Java's tokenizer knows, and damaged."""
+"""Lines of ``sasl.jaas.config``: as providers document them, with all syntax of Java's tokenizer, and damaged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ESCAPES: Final = (
 )
 _BLANKS: Final = (" ", " ", " ", "  ", "\t", "\n", "\r\n", "\x0b", "\x00")
 _COMMENTS: Final = ("/* a = 'b'; */", "// a\n", "/ a\r", "/*\n*/", "/**/", "/* * / */", "/\n c\n")
-#: What the tokenizer takes for something else than a letter, and what it does not.
+#: Characters with and without a special meaning to the tokenizer.
 _TELLING: Final = "\"'\\/=;*\n\r \t\0\x7f\x80\x81\x9f\xa0\xff\u0100\u0131.,{}$#!7a"
 
 

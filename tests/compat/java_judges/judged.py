@@ -1,4 +1,4 @@
-"""Every kind of case that Java judges, by its name in ``scripts/test.sh --fuzz``."""
+"""All kinds of cases that Java judges, by their names in ``scripts/test.sh --fuzz``."""
 
 from __future__ import annotations
 

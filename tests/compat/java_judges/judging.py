@@ -1,4 +1,4 @@
-"""Asks Java what it makes of a case, and compares it with what kafkalite makes of it."""
+"""Asks Java for its verdict on a case, and compares it with kafkalite's."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.support.real_kafka import KAFKA_SCRIPT
 SOURCES: Final = Path(__file__).parent / "java"
 _NO_DNS: Final = f"-Djdk.net.hosts.file={SOURCES / 'hosts'}"
 
-#: What JSON can hold.
+#: Any value of JSON.
 Given = Any
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a case is taken for, or why it is refused."""
+    """The value that a client reads from a case, or its reason for refusing the case."""
 
     taken: Any = None
     refused: str | None = None
 
     def agrees(self, other: Verdict) -> bool:
-        """Whether both are the same, as far as *other* says; the words of refusals are not compared."""
+        """Return whether both are equal in all names that *other* has; the texts of refusals are not compared."""
         if self.refused is not None or other.refused is not None:
             return self.refused is not None and other.refused is not None
         if isinstance(self.taken, dict) and isinstance(other.taken, dict):
@@ -40,26 +40,26 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Difference:
-    """One that is wanted: *name* is its name in docs/internals/differences.md, and *example* a case that has it."""
+    """An intentional difference: *name* is its name in docs/internals/differences.md, *example* a case that has it."""
 
     name: str
     example: Given
-    #: Whether a case with Java's verdict and ours, which do not agree, has it.
+    #: Whether a case has it, with Java's verdict and kafkalite's, which do not agree.
     applies: Callable[[Given, Verdict, Verdict], bool]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A kind of case: the class of its *judge* in ``java/``, a random one, and what kafkalite takes one for.
+    """A kind of case: the class of its *judge* in ``java/``, a generator of random cases, and kafkalite's reader.
 
-    *ours* refuses with an error of kafkalite's; any other error is a fault.
+    *ours* refuses a case with an error of kafkalite; any other error is a bug.
     """
 
     judge: str
     random: Callable[[random.Random], Given]
     ours: Callable[[Given], Any]
     differences: tuple[Difference, ...] = ()
-    #: Of the amount that a run tries, because cases of some kinds take longer.
+    #: Share of the number of cases that a run tries, because cases of some kinds take longer.
     share: float = 1.0
 
     def verdict(self, given: Given) -> Verdict:
@@ -73,9 +73,9 @@ class Judged:
         self.difference(judges, given)
 
     def difference(self, judges: JavaJudges, given: Given) -> str:
-        """The name of the difference that this case has; empty if Java agrees.
+        """Return the name of the difference that this case has; empty if Java agrees.
 
-        :raises AssertionError: if it has one that nobody wants.
+        :raises AssertionError: if it has a difference that is not intentional.
         """
         java, ours = judges.ask(self.judge, given), self.verdict(given)
         if java.agrees(ours):
@@ -86,7 +86,7 @@ class Judged:
 
 
 class JavaJudges:
-    """The judges, in one JVM that starts with the first question and ends with the ``with`` block."""
+    """The judges, in one JVM that starts with the first case and ends with the ``with`` block."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -102,7 +102,7 @@ class JavaJudges:
             self._process = None
 
     def ask(self, judge: str, given: Given) -> Verdict:
-        """What the class *judge* makes of *given*."""
+        """Return the verdict of the class *judge* on *given*."""
         asked, answers = self._pipes()
         asked.write(json.dumps({"judge": judge, "given": given}) + "\n")
         asked.flush()

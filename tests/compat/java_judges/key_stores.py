@@ -1,4 +1,4 @@
-"""PEM in the shapes in which it is pasted, encrypted keys, and key stores of openssl and keytool."""
+"""PEM in the layouts that copying produces, encrypted keys, and key stores of openssl and keytool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COMMENTS: Final = (
 )
 _FOLDER: Final = TemporaryDirectory()
 _TELLING: Final = "-=:/+ \n\r\t\\A"
-#: What protects a key in PKCS #8, and in the form of openssl's that Java never knew: nothing.
+#: Names of unencrypted keys: in PKCS #8, and in openssl's traditional form, which Java does not support.
 _PLAIN: Final = ("PKCS #8", "SEC 1")
 _UNMARKED: Final = "untrusting.p12"
 _OF_SIDE: Final = {
@@ -42,7 +42,7 @@ _IN_ONE_LINE: Final = re.compile("CERTIFICATE-----[^\n\r]*-----BEGIN CERT")
 
 
 def _shaped(rng: random.Random, blocks: list[str]) -> str:
-    """The *blocks* with their lines as copies and tools leave them."""
+    """Return the *blocks* with their lines in a layout that copying or a tool produces."""
     text = "".join(rng.choice(_COMMENTS) * (rng.random() < 0.1) + block for block in blocks)
     match rng.randrange(8):
         case 0:
@@ -62,7 +62,7 @@ def _shaped(rng: random.Random, blocks: list[str]) -> str:
 
 
 def _case(rng: random.Random) -> Given:
-    # Whoever protects a key or a store stretches its password for milliseconds.
+    # Key stores and encrypted keys are rare, because the key derivation from their password takes milliseconds.
     kind = rng.choices(("text", "file", "store"), (12, 7, 1))[0]
     if kind == "store":
         return _stores(rng)
@@ -98,13 +98,13 @@ def _stores(rng: random.Random) -> Given:
         files[f"ssl.{side}store.location"] = MATERIAL["stores"][name]
         notes[side] = name
     if "trust" not in notes:
-        # Without it all authorities of the system are read.
+        # Without this option a client reads all authorities of the system.
         options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _CERTIFICATES["root"]}
     return {"options": options, "files": files, "notes": notes}
 
 
 def _key(rng: random.Random) -> tuple[str, str]:
-    """The name of what protects a private key, and the key."""
+    """Return the name of a private key's encryption or form, and the key."""
     encrypted = rng.choice(list(MATERIAL["encrypted"].items()))
     plain = rng.choice(((_PLAIN[0], MATERIAL["key"]), (_PLAIN[1], MATERIAL["traditional"])))
     return plain if rng.random() < 0.9 else encrypted
@@ -150,7 +150,7 @@ def _digest(block: str) -> str:
 
 
 def _is_of_one_line(given: Given, java: Verdict, ours: Verdict) -> bool:
-    """Java keeps the last certificate of a line, and what is left may be no chain."""
+    """Java keeps the last certificate of a line, and the remaining certificates may be no chain."""
     if not given["notes"].get("in one line", False) or ours.refused is not None:
         return False
     if java.refused is not None:

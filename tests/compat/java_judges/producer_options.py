@@ -1,4 +1,4 @@
-"""The configurations of a producer: values of every option that Kafka's own has, right, wrong and at their bounds."""
+"""Configurations of a producer: values of every option of Kafka's own, valid, invalid and at their bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.compat.java_judges.judging import Difference, Judged, Verdict
 from tests.golden.make_producer_options import names
 
 _SERVERS: Final = "bootstrap.servers"
-#: Options of this client alone, and those whose values are code.
+#: Options of kafkalite alone, and options whose values are code.
 _NOT_OF_JAVA: Final = frozenset(
     {"receive.message.max.bytes", "sasl.username", "sasl.password", "sasl.oauthbearer.aws.region"}
 )
@@ -27,12 +27,12 @@ _CODE: Final = frozenset(
     }
 )
 _OPTIONS: Final = tuple(name for name in c.keys(ProducerConfig) if name not in _NOT_OF_JAVA | _CODE)
-#: Options that only Java's producer reads, those that others read, and names that nobody has.
+#: Options that only Java's producer reads, options of other clients, and names that no client has.
 _NOT_HERE: Final = (
     *(name for name in names() if name not in c.keys(ProducerConfig)),
     *("group.id", "application.id", "key.converter", "linger.mss", "own.table", "ssl.ca.location"),
 )
-#: Options that give way to others.
+#: Options whose values depend on those of others.
 _SETTLED: Final = (
     "acks",
     "delivery.timeout.ms",
@@ -89,7 +89,7 @@ _LISTS: Final = (
     "env",
     "file,env",
 )
-#: What Java trims.
+#: The characters that Java trims.
 _BLANKS: Final = "".join(map(chr, range(0x21)))
 _AROUND: Final = ("", "", "", "", " ", "\t", "\n", "\r\n", "\x0b", "\x00", "\x1f", "\u00a0", "\u2003")
 
@@ -124,7 +124,7 @@ def _value(rng: random.Random, name: str) -> str:
 
 
 def _allowed(name: str) -> tuple[str, ...]:
-    """Those of the words that the option takes."""
+    """Return the words that the option accepts."""
     validator = c.keys(ProducerConfig)[name][0].validator
     return tuple(word for word in _WORDS if validator is None or validator.accepts(word)) or _TEXTS
 
@@ -138,13 +138,13 @@ def _ours(given: dict[str, Any]) -> Any:
 
 
 def _case(**options: str) -> dict[str, Any]:
-    """One with these options, ``_`` for each dot."""
+    """Return a case with these options, ``_`` for each dot."""
     named = {_SERVERS: "127.0.0.1:9092"} | {name.replace("_", "."): value for name, value in options.items()}
     return {"options": named, "asked": sorted({*named, *_SETTLED} & {*_OPTIONS})}
 
 
 def _refused_here(pattern: str) -> Callable[[Any, Verdict, Verdict], bool]:
-    """Java takes it, and the error here is like this."""
+    """Return a test of cases that Java accepts and kafkalite refuses with an error that matches *pattern*."""
     return lambda given, java, ours: java.refused is None and re.match(pattern, ours.refused or "", re.S) is not None
 
 
@@ -167,7 +167,7 @@ def _differs_in_case(given: Any, java: Verdict, ours: Verdict) -> bool:
     return all(str(java.taken[name]).upper() == str(ours.taken[name]) for name in different)
 
 
-#: What Java reads when it makes something of it.
+#: Options that Java does not read before it uses them.
 _LATER: Final = (
     "config.providers|sasl.mechanism|sasl.oauthbearer.assertion.algorithm|ssl.enabled.protocols|"
     "ssl.endpoint.identification.algorithm|ssl.keystore.(certificate.chain|key|location|type)|"

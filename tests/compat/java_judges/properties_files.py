@@ -43,7 +43,7 @@ def _ours(text: str) -> Any:
 
 
 def _is_of_encoding(text: str, java: Verdict, ours: Verdict) -> bool:
-    """A comment behind a byte order mark is a property to Java, whose escapes it reads."""
+    """A comment after a byte order mark is a property to Java, which reads its escapes."""
     if text.isascii() or ours.refused is not None:
         return False
     if java.refused is not None:
@@ -52,7 +52,7 @@ def _is_of_encoding(text: str, java: Verdict, ours: Verdict) -> bool:
 
 
 def _lacks_name_or_value(text: str, java: Verdict, ours: Verdict) -> bool:
-    """A lone backslash at the end of a file is such a line of Java's, and none of ours."""
+    """A lone backslash at the end of a file is a line without a name to Java, and no line to kafkalite."""
     if java.refused is not None or not java.taken["lacks one"]:
         return False
     named = {name: value for name, value in java.taken["in UTF-8"].items() if name}
