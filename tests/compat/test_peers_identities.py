@@ -1,5 +1,5 @@
-"""Clients of other projects and kafkalite on a real Kafka with a listener for each way to authenticate: the tested cells
-of the table in docs/security.md."""
+"""Other projects' clients and kafkalite on a real Kafka with a listener for each way to authenticate: the cells of the
+table in docs/security.md that were tested."""
 
 from __future__ import annotations
 

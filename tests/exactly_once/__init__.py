@@ -1,1 +1,1 @@
-"""Drivers that die: both protocols of exactly once in real processes, killed and frozen at every step."""
+"""Drivers that die: both protocols of exactly once in separate processes, killed and frozen at every step."""

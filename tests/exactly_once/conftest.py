@@ -1,4 +1,4 @@
-"""One embedded cluster a file, and for every test a topic and a sink of its own."""
+"""One embedded cluster per file, and a new topic and sink for every test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world(cluster: EmbeddedCluster) -> Iterator[World]:
 
 
 class LaterClock(SystemClock):
-    """The real clock, until its wall clock is set later."""
+    """The system's clock, whose wall clock a test can advance."""
 
     later_by_ms = 0
 
@@ -47,7 +47,7 @@ def brokers_clock() -> LaterClock:
 
 @pytest.fixture
 def forgetful(brokers_clock: LaterClock) -> Iterator[World]:
-    """A sink whose brokers forget transactional ids that nobody has used for an hour."""
+    """A sink whose brokers expire transactional ids that have not been used for an hour."""
     config = BrokerConfig(
         transactional_id_expiration_ms=_HOUR_MS, transaction_remove_expired_transaction_cleanup_interval_ms=10
     )
@@ -60,10 +60,10 @@ def forgetful(brokers_clock: LaterClock) -> Iterator[World]:
 
 @pytest.fixture
 def forget_ids(forgetful: World, brokers_clock: LaterClock) -> Callable[[], None]:
-    """Lets the brokers forget the ids of the forgetful sink."""
+    """Return a function that lets the brokers expire the ids of the forgetful sink."""
 
     def forget() -> None:
-        # EndTxn is answered before the markers are written, and a transaction that has not ended is not forgotten.
+        # Brokers respond to EndTxn before they write the markers, and do not expire a transaction that is not complete.
         until("the end of all transactions", lambda: all(each.is_over for each in forgetful.ids_known().values()))
         brokers_clock.later_by_ms += 2 * _HOUR_MS
         until("the expiry of all ids", lambda: not forgetful.ids_known())

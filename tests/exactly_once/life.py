@@ -1,5 +1,5 @@
-"""One life of a driver that plays Spark: a checkpoint of planned and committed batches, tasks in worker processes, and
-a protocol of exactly once. It goes on where the checkpoint says, and may be told to die, or to be frozen, at a point.
+"""One driver process of a sequence, in the role of Spark: a checkpoint of planned and committed batches, tasks in
+worker processes, and a protocol of exactly once. It resumes from the checkpoint, and may be killed or frozen at a point.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.schema import Struct
 from tests.exactly_once.workers import Task, Workers
 
-#: What a worker process may be given at a time is one task, and a driver has so many of them.
+#: The number of a driver's worker processes, each of which runs one task at a time.
 WORKERS: Final = 5
 WRITER: Final = "the-query"
 FENCED: Final = 3
 FAILED: Final = 4
 
-#: Where a life may end. ``anytime`` is a moment by the clock after the tasks, ``mid-end`` is between the ends of a
-#: batch's transactions, or where it is one only, after the request and before its answer.
+#: The points at which a driver can end. ``anytime`` is a random time after the tasks, ``mid-end`` is between the ends
+#: of a batch's transactions, or with a single one after the request and before its response.
 POINTS: Final = (
     "mid-tasks",
     "after-tasks",
@@ -61,7 +61,7 @@ POINTS: Final = (
     "anytime",
 )
 
-#: Those that are another one's in a batch with one transaction: nothing is verified, and its end is the decision.
+#: Points that do not exist in a batch with one transaction: it has no verification, and its end is the decision.
 NOT_IN_ATOMIC: Final = ("before-verify", "after-end")
 
 
@@ -71,7 +71,7 @@ def points_of(protocol: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Load:
-    """*rows* a batch over *partitions*, in one of *tasks* many tasks (a number is drawn for each run of a batch)."""
+    """*rows* per batch over *partitions*; each run of a batch draws its number of tasks from *tasks*."""
 
     rows: int = 40
     partitions: int = 4
@@ -83,10 +83,10 @@ class Load:
 
 @dataclass(frozen=True)
 class LifeSettings:
-    """*fault* is the point at which this life ends, in its batch number *at* or the first one after it that gets there;
-    None: it ends by itself after *batches*.
+    """The settings of a driver. *fault* is the point at which it ends, in its batch number *at* or the next one that
+    reaches the point; None: it exits after *batches*.
 
-    *transaction_version* is used instead of the cluster's own. *control* leaves out a part that the protocol needs:
+    *transaction_version* replaces the cluster's own. A negative *control* omits a part that the protocol needs:
     "no-record", "id-per-task" or "plain-offsets".
     """
 
@@ -106,13 +106,13 @@ class LifeSettings:
 
 
 class DyingClient(CoordinatorClient):
-    """Dies between the requests of a driver, and leaves out what a negative control leaves out."""
+    """A client that dies between the requests of a driver, and omits the requests that a negative control omits."""
 
     def __init__(self, life: Life, settings: LifeSettings) -> None:
         super().__init__({"bootstrap.servers": settings.bootstrap}, timeout_ms=20_000)
         self._life = life
         self._settings = settings
-        #: The driver is committing a batch.
+        #: Whether the driver is committing a batch.
         self.is_committing = False
 
     def transaction_version(self) -> TransactionVersion:
@@ -164,7 +164,7 @@ class DyingClient(CoordinatorClient):
 
 @dataclass(frozen=True)
 class PlainOffsetCommit(CoordinatorRequest[None]):
-    """A commit without a transaction."""
+    """A commit of offsets without a transaction."""
 
     api_key = ApiKey.OFFSET_COMMIT
 
@@ -199,7 +199,7 @@ class PlainOffsetCommit(CoordinatorRequest[None]):
 
 
 class PlainOffsetsClient(DyingClient):
-    """Commits offsets without a transaction, as a consumer does: nothing fences that."""
+    """A client that commits offsets without a transaction, as a consumer does, so that no fence prevents it."""
 
     async def commit_offsets(
         self,
@@ -209,7 +209,7 @@ class PlainOffsetsClient(DyingClient):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         before: TopicPartition,
     ) -> OffsetAndMetadata | None:
-        # What is proven, and never committed, stays in a transaction.
+        # The offsets of SinkDriver.prove, which are never committed, stay in a transaction.
         if not self.is_committing or any("|nobody|" in each.metadata for each in offsets.values()):
             return await super().commit_offsets(transaction, transaction_version, group, offsets, before)
         found = await self.fetch_offsets(group, before.topic, [before.partition], require_stable=False)
@@ -219,7 +219,7 @@ class PlainOffsetsClient(DyingClient):
 
 
 class Life:
-    """Runs in a process of its own."""
+    """A driver; it runs in a separate process."""
 
     def __init__(self, settings: LifeSettings) -> None:
         self._settings = settings
@@ -230,13 +230,13 @@ class Life:
         self._is_past_fault = False
         client = PlainOffsetsClient if settings.control == "plain-offsets" else DyingClient
         self._client = client(self, settings)
-        #: Without a record in the driver's transaction nobody can ask for progress.
+        #: A control without a record in the driver's transaction has no progress that a query could require.
         self._numbers = BatchNumbering.OF_AN_APPLICATION if settings.control else BatchNumbering.OF_A_QUERY
         kind = ParallelSink if settings.protocol == "parallel" else AtomicSink
         self._sink = kind(SinkDriver(self._client, settings.sink, settings.topic))
 
     def reach(self, point: str) -> None:
-        """Die here, or freeze, if that was said."""
+        """Kill or freeze this process if *point* is that of its fault."""
         settings = self._settings
         if point == settings.fault and self._batch >= settings.at and not self._is_past_fault:
             self._is_past_fault = True
@@ -304,7 +304,7 @@ class Life:
     def _run_tasks(
         self, plan: Plan, version: int, parts: list[tuple[tuple[int, bytes], ...]], *, is_atomic: bool
     ) -> list[tuple[OpenTransaction, TaskRows]]:
-        """Every task's result, of whichever attempt was first; slow ones get a second attempt beside the first."""
+        """Return the result of each task's first successful attempt; slow attempts get a second one concurrently."""
         waiting = [self._task(plan, version, index, rows, is_atomic) for index, rows in enumerate(parts)]
         results: dict[int, tuple[OpenTransaction, TaskRows]] = {}
         running: dict[int, Task] = {}

@@ -1,4 +1,4 @@
-"""Many lives of one driver after another, frozen ones woken up while later ones are at work; then the count.
+"""A sequence of drivers of one sink, of which frozen ones resume while later ones work; then the rows are counted.
 
 python -m tests.exactly_once.lives --help
 """
@@ -34,7 +34,7 @@ _ATTEMPTS_TO_FINISH = 6
 
 @dataclass
 class Verdict:
-    """What a reader of committed records found, against what was put in."""
+    """The committed records that a reader found, compared with the written rows."""
 
     lives: int
     batches: int
@@ -60,12 +60,12 @@ class Verdict:
         )
 
 
-#: Is called with point and sink where a driver waits.
+#: Called with point and sink when a driver waits at a point.
 OnReached = Callable[[str, str], object]
 
 
 class Lives:
-    """One sink and its checkpoint."""
+    """The drivers of one sink and its checkpoint."""
 
     def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
         self._random = random.Random(asked.seed)
@@ -95,7 +95,7 @@ class Lives:
         self.ended: Counter[str] = Counter()
 
     def live(self, fault: str | None, *, freezes: bool | None = None, at: int | None = None, batches: int = 3) -> int:
-        """One life; what it ended with, −9 for killed. What is not given is drawn."""
+        """Run one driver; return its exit code, −9 for killed. Arguments that are None are drawn at random."""
         if freezes is None:
             freezes = fault is not None and self._random.random() < 0.25
         settings = LifeSettings(
@@ -144,7 +144,7 @@ class Lives:
         raise AssertionError(f"a life did not end within {_LIFE_LIMIT_S} s")
 
     def wake(self, pid: int) -> None:
-        """Let a frozen driver go on; it ends by itself."""
+        """Resume a frozen driver, and wait until it exits."""
         os.kill(pid, signal.SIGCONT)
         self.ended[f"woken: {self._woken_code(pid)}"] += 1
 
@@ -158,7 +158,7 @@ class Lives:
         return {0: "went on", FENCED: "fenced", FAILED: "failed"}.get(code, "killed")
 
     def run(self, lives: int) -> Verdict:
-        """*lives* with faults, all points in turn, and then as many without as it takes to commit everything."""
+        """Run *lives* drivers with faults at all points in turn, then drivers without until one commits everything."""
         points = points_of(self._settings.protocol)
         for number in range(lives):
             if number % len(points) == 0:
@@ -166,7 +166,7 @@ class Lives:
             self.live(points[number % len(points)])
             chance = self._random.random()
             if self._frozen and chance < 0.6:
-                # It comes to itself after another driver went on, beside one, or before one.
+                # The frozen driver resumes after another driver, concurrently with one, or before one.
                 if chance < 0.3:
                     self.live(self._random.choice(points))
                 pid = self._frozen.pop(0)
@@ -176,14 +176,14 @@ class Lives:
                 self.ended[f"woken: {self._woken_code(pid)}"] += 1
         while self._frozen:
             self.wake(self._frozen.pop(0))
-        # Tasks of dead drivers write on for a moment; the next batches end what those have left.
+        # Tasks of dead drivers still write for a moment; the next batches end the transactions that these leave open.
         time.sleep(1.5)
         stuck = not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH))
         return self._judge(stuck)
 
     def run_at(self, point: str, lives: int, *, freezes: bool) -> Verdict:
-        """*lives* that all end at *point*. Frozen ones wake up when a successor has gone on, beside one, or when one
-        has died at the same point."""
+        """Run *lives* drivers that all end at *point*. Frozen ones resume after a successor has finished, concurrently
+        with one, or after one has died at the same point."""
         for number in range(lives):
             self.live(point, freezes=freezes)
             if not self._frozen:
@@ -197,8 +197,8 @@ class Lives:
         return self._judge(not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH)))
 
     def run_with_interruptions(self, points: list[str], rounds: int, on_reached: OnReached) -> Verdict:
-        """Drivers that stop at each of *points*, *rounds* times, until *on_reached* returns, and then go on; *stalls*
-        says how long each then took to its end, in s.
+        """Run drivers that stop at each of *points*, *rounds* times, and resume when *on_reached* returns; *stalls* has
+        the seconds from there to their ends.
         """
         stalls: dict[str, float] = {}
         for point in points * rounds:
@@ -214,7 +214,7 @@ class Lives:
         return verdict
 
     def run_zombie_that_decides(self) -> Verdict:
-        """A driver is frozen just before its decision and wakes up when another one has gone on, and died."""
+        """Freeze a driver just before its decision, and resume it after another one has taken over and died."""
         self.live(None)
         self.live("before-decision", freezes=True, at=0)
         self.live("before-commit-log", freezes=False, at=1)
@@ -235,7 +235,7 @@ class Lives:
 def run_in_process(
     bootstrap: str, protocol: str, lives: int, *options: str, on_reached: OnReached | None = None
 ) -> dict[str, Any]:
-    """The verdict of a process of its own: lives are forked, and whoever asks may have threads.
+    """Return the verdict of a separate process: drivers are forked, and the calling process may have threads.
 
     :param on_reached: called with point and sink where a driver waits; with option ``--interruptions``.
     """

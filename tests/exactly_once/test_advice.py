@@ -1,4 +1,4 @@
-"""What errors, warnings and pages advise is done word for word, and the rows are counted afterwards."""
+"""The advice of errors, warnings and pages is followed literally, and the rows are counted afterwards."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNDER_WAY, APPLICATION = BatchNumbering.OF_A_QUERY_UNDER_WAY, BatchNumbering.OF_
 
 
 def commands(text: object) -> list[list[str]]:
-    """The commands that *text* names, in its order."""
+    """Return the commands in *text*, in its order."""
     return [shlex.split(each)[1:] for each in re.findall(r"`(kafkalite [^`]+)`", str(text))]
 
 
@@ -70,17 +70,17 @@ def found(world: World) -> list[bytes]:
 
 
 def renamed(world: World, name: str) -> World:
-    """The sink of the same rows with another name."""
+    """Return a sink for the same topic with another name."""
     other = World(world.bootstrap, world.topic)
     other.use(SinkDriver(other.client, name, world.topic))
     return other
 
 
-# --- a batch that is torn, or of which nobody knows how it ended -----------------------------------------------------
+# --- a batch that is torn, or whose outcome is unknown ---------------------------------------------------------------
 
 
 def torn(world: World) -> TornBatchError:
-    """Batch 1 of a, b and c, of which the brokers have aborted b and c."""
+    """Write batch 1 of a, b and c, of which the brokers abort b and c; return the error of its next run."""
     world.write_batch("parallel", 0, b"0")
     world.decide_and_die(1, b"a", b"b", b"c")
     opened = [each.transaction for each in world.ids_known().values() if each.is_ongoing]
@@ -171,8 +171,8 @@ def test_forgotten_batch_is_accepted_as_it_is(
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("is_hidden", [False, True])
 def test_interrupted_repair_is_accepted_as_it_is(world: World, protocol: str, is_there: bool, is_hidden: bool) -> None:
-    """The lost commit of the driver was being written again, and was aborted: by an outage, or by another driver. If
-    that *is_hidden* by a later fence, the commit is still recorded."""
+    """The driver was writing its lost commit again, when an outage or another driver aborted that. Even if a later
+    fence hides the abort (*is_hidden*), the record of the commit remains."""
     world.write_batch(protocol, 0, b"0")
     rows = (b"a", b"b")
     if is_there:
@@ -200,7 +200,7 @@ def test_interrupted_repair_is_accepted_as_it_is(world: World, protocol: str, is
 @pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
 @pytest.mark.parametrize(("protocol", "in_kafka"), [("parallel", "all"), ("atomic", "nothing")])
 def test_sink_without_progress_goes_on_as_told(world: World, protocol: str, in_kafka: str) -> None:
-    """Spark runs batch 2 again, or for the first time."""
+    """Spark repeats batch 2, or runs it for the first time."""
     for version in range(3 if in_kafka == "all" else 2):
         world.write_batch(protocol, version, b"%d" % version)
     followed(world, ["groups", "delete", world.topic, "--topic", world.topic])
@@ -239,7 +239,7 @@ def test_another_writer_writes_all_that_it_reads(cluster: EmbeddedCluster, world
         world.write_batch("parallel", 0, b"first", writer="query 2")
     assert "writes all rows that it reads, also those that the other has written" in str(caught.value)
     assert found(world) == [b"first", b"first"]
-    # The sink of the same name goes on.
+    # The sink of the same name, which writes to the other topic, continues.
     beside.write_batch("parallel", 0, b"first")
     beside.write_batch("parallel", 1, b"second")
     assert found(beside) == [b"first", b"second"]
@@ -249,7 +249,7 @@ def test_another_writer_writes_all_that_it_reads(cluster: EmbeddedCluster, world
 @pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
 @pytest.mark.parametrize(("refused", "way"), [("older", "another name"), ("other rows", "newer checkpoint")])
 def test_old_checkpoint_goes_on_as_told(world: World, refused: str, way: str) -> None:
-    """The checkpoint has batches 0 and 1; with the newer one, batch 3 comes next."""
+    """The checkpoint has batches 0 and 1; after the newer checkpoint, batch 3 is the next one."""
     for version in range(3):
         world.write_batch("parallel", version, b"%d" % version, digest=f"digest {version}")
     version = 1 if refused == "older" else 2
@@ -399,7 +399,7 @@ def test_end_that_nothing_proves_is_ended_by_hand(world: World) -> None:
     with lost_ends(offsets=False):
         world.write_batch("atomic", 1, b"1")
         until("the ends", at_rest)
-        # Another program takes the id over, and nobody knows any more how its last transaction ended.
+        # Another program takes over the id, so that the brokers no longer know the outcome of its last transaction.
         world.client.run(world.client.init_producer_id(driver_id(world.steps.id), 60_000))
     following = World(world.bootstrap, world.topic)
     with pytest.raises(LostEndError) as caught:

@@ -1,4 +1,4 @@
-"""Brokers that answer wrongly or not at all, and tasks that wake up too late."""
+"""Brokers whose responses are wrong or lost, and tasks that resume too late."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PASSING = {
     "anything": "any:probability=0.05,seed=3,times=10,close=answer",
 }
 
-#: Only the older version of transactions asks so.
+#: Version 1 of transactions also sends AddOffsetsToTxn and AddPartitionsToTxn.
 PASSING_V1 = {
     "answers of EndTxn lost": PASSING["answers of EndTxn lost"],
     "answer of AddOffsetsToTxn lost": "add_offsets_to_txn:nth=1,close=answer",
@@ -78,7 +78,7 @@ def test_passing_faults_change_nothing(cluster: EmbeddedCluster, world: World, p
             try:
                 world.write_batch(protocol, version, *_batches(version))
             except KafkaError:
-                # A task that failed; Spark runs the batch again.
+                # A task has failed; Spark repeats the batch.
                 assert protocol == "atomic" or "init_producer_id" in text or "any:" in text, text
                 fault.remove()
                 world.write_batch(protocol, version, *_batches(version))
@@ -167,7 +167,7 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
             expected += [b"%d" % version, b"more"]
         late = [producer.send(ProducerRecord(world.topic, b"late", partition=number)) for number in (0, 1)]
         for future in late:
-            # In version 1 it may be taken into a transaction that nobody will commit.
+            # In version 1 brokers may accept the row in a transaction that is never committed.
             with (
                 pytest.raises(KafkaError)
                 if plan.transaction_version is TransactionVersion.V2
@@ -182,7 +182,7 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
     "Exactly once: wrong and lost answers", "A driver that is held up while it plans ends nothing of its successor"
 )
 def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it finds open is only left behind if it was open before the driver fenced the others."""
+    """A driver may end an open transaction only if it was open before the driver fenced the others."""
     world.write_batch("parallel", 0, b"a")
     world.restart()
     held_up = SinkDriver(world.client, world.topic, world.topic)
@@ -206,7 +206,7 @@ def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monk
     "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
 )
 def test_commit_in_version_1_begins_no_epoch_to_go_on_with(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster's transaction version may be raised between two batches."""
+    """The cluster's transaction version may be upgraded between two batches."""
     world.write_batch("parallel", 0, b"a")
     was_version_2 = world.client.transaction_version() is TransactionVersion.V2
     monkeypatch.setattr(world.client, "transaction_version", lambda: TransactionVersion.V2)
@@ -225,7 +225,7 @@ def test_commit_in_version_1_begins_no_epoch_to_go_on_with(world: World, monkeyp
     "Exactly once: wrong and lost answers", "A driver that is held up after its commit ends nothing of its successor"
 )
 def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it finds open may be what attempts that lost have left, or what a newer driver's tasks are writing."""
+    """The open transactions may be those of losing attempts, or those of a newer driver's running tasks."""
     steps = SinkDriver(world.client, world.topic, world.topic)
     held_up, look = ParallelSink(steps), steps.left_open
     successor: list[tuple[Plan, OpenTransaction]] = []
@@ -248,7 +248,7 @@ def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, mon
     "A driver that is held up between decision and commit does not call its batch lost",
 )
 def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) -> None:
-    """Its successors have committed for it, and used the ids again."""
+    """Its successors have committed the batch for it, and reused the ids."""
     held_up = SinkDriver(world.client, world.topic, world.topic)
     plan = ParallelSink(held_up).plan()
     written = world.write_task(plan, 0, b"0")

@@ -1,6 +1,6 @@
-"""What a sink costs brokers in ids and epochs over many batches, and clusters whose version of transactions changes.
+"""The ids and epochs that a sink uses over many batches, and clusters whose transaction version changes.
 
-Longer: KAFKALITE_ID_BATCHES.
+KAFKALITE_ID_BATCHES sets the number of batches.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_drivers_and_reused_ids_pass_the_last_epoch(
         world.client.close()
     crossed = [name for name, producer_id in before.items() if after[name].producer_id != producer_id]
     assert drivers and not any(each.is_reserved for each in drivers)
-    # The ids of tasks are given up: their epochs are not those that their last transactions left.
+    # Tasks abandon their ids, whose epochs are not those after their last transactions.
     assert crossed == [driver_id(sink_id("rows", "rows"))]
     assert all(after[name].epoch < 100 for name in after if name not in before or name in crossed)
     expected = [b"%d-%s" % (version, half) for version in range(13) for half in (b"a", b"b")]
@@ -97,7 +97,7 @@ def test_drivers_and_reused_ids_pass_the_last_epoch(
 
 
 def _age_ids(directory: Path, names: set[str], epochs_left: int) -> None:
-    """Have the ids *names* used so often that few epochs are left, in the file of a cluster that does not run."""
+    """Set the epochs of the ids *names* in the file of a stopped cluster, so that *epochs_left* remain."""
     file = CoordinatorStore(directory, flush_writes=False)
     store = TransactionStore(file)
     found = store.load()
@@ -129,7 +129,7 @@ def test_batch_keeps_its_version_when_cluster_version_changes(
     with EmbeddedCluster(nodes=1, config=replace(config, transaction_version=after), data_dir=tmp_path) as cluster:
         new = World(cluster.bootstrap_servers, "rows")
         if not is_decided:
-            # The driver that has planned it is still there.
+            # The driver that has planned the batch still runs.
             new.parallel.commit(plan, 1, QUERY, written)
         assert new.client.transaction_version() == TransactionVersion(after)
         for version in (1, 2, 3):

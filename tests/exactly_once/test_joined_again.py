@@ -1,4 +1,4 @@
-"""A worker's producer that writes in one transaction after another: each contains its partitions."""
+"""A worker's producer that writes in successive transactions adds its partitions to each of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Drivers that are killed and frozen at every step, on the embedded broker; and that the count finds a broken protocol.
+"""Drivers are killed and frozen at every step, on the embedded broker; negative controls show that the count finds a
+broken protocol.
 
-Longer: KAFKALITE_DRIVER_LIVES, KAFKALITE_LIVES_AT_A_POINT, KAFKALITE_INTERRUPTIONS, KAFKALITE_TASKS.
+Longer runs: KAFKALITE_DRIVER_LIVES, KAFKALITE_LIVES_AT_A_POINT, KAFKALITE_INTERRUPTIONS, KAFKALITE_TASKS.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 
 LIVES = amounts.DRIVER_LIVES
-#: So many at every point, or some at one.
+#: The number of drivers at every point; 0: some at one point.
 LIVES_AT_A_POINT = amounts.LIVES_AT_A_POINT
-#: Every point this often, or one point once.
+#: The number of rounds of all points; 0: one point once.
 ROUNDS = amounts.INTERRUPTIONS
-#: 1 or so many tasks from run to run.
+#: Each run of a batch has 1 task or this number of tasks.
 TASKS = amounts.TASKS
 
 _BOTH = ("parallel", "atomic")

@@ -1,4 +1,4 @@
-"""Ends of transactions that the brokers lose are written again as they were decided, or nothing more is written."""
+"""The sink writes the decided ends of transactions again if the brokers lose them, or refuses to write more."""
 
 from __future__ import annotations
 
@@ -46,33 +46,33 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The embedded broker applies an end within milliseconds, or has lost it."""
+    """Shorten the wait for ends: the embedded broker applies an end within milliseconds, or has lost it."""
     monkeypatch.setattr(planning, "PATIENCE_MS", 100)
 
 
 def at_rest(world: World) -> None:
-    """Wait until every transaction has ended."""
+    """Wait until no end of a transaction is pending."""
     until("all ends", lambda: all(not each.state.startswith("Prepare") for each in world.ids_known().values()))
 
 
 def restarted(world: World, process: str = "new") -> World:
-    """The sink after the brokers have lost ends, in a *process* that is new or the same."""
+    """Return the sink after the brokers have lost ends, in a new *process* or in the same one."""
     if process == "new":
         return World(world.bootstrap, world.topic)
-    # Brokers lose ends in partitions that have no leader, so their leaders have changed.
+    # Brokers lose ends of partitions without a leader, so the leaders have changed.
     world.steps.remembered.logs = frozenset({Log(TopicPartition(world.topic, 0), Node(9, "other", 1), 0)})
     return world
 
 
 def abort_all(world: World, plan: Plan) -> None:
-    """What brokers do after transaction.timeout.ms, or the next driver."""
+    """Abort all open transactions, as brokers do after transaction.timeout.ms, or the next driver."""
     open_ids = [each.transaction for each in world.ids_known().values() if each.is_ongoing]
     world.client.run(world.client.end(open_ids, plan.transaction_version, commit=False))
     at_rest(world)
 
 
 def write_void_rows(world: World, protocol: str, version: int) -> Plan:
-    """Batch *version* of a driver that dies after its rows."""
+    """Write the rows of batch *version*, whose driver then dies."""
     if protocol == "parallel":
         plan = world.parallel.plan()
         world.write_task(plan, version, b"void")
@@ -114,7 +114,7 @@ def test_lost_commit_is_written_again_before_anything_else(
         world.write_batch(protocol, 1, b"1-a", b"1-b")
         at_rest(world)
     following = restarted(world, process)
-    # The batch is not written again, and an abort of the next one does not take it along.
+    # The batch is not repeated, and an abort of the next one does not affect it.
     following.write_batch(protocol, 1, b"1-a", b"1-b")
     write_void_rows(following, protocol, 2)
     following.write_batch(protocol, 2, b"2-a", b"2-b")
@@ -181,8 +181,8 @@ def test_the_proof_of_a_torn_batch_leaves_a_newer_driver_alone(world: World, mon
 
 @pytest.fixture
 def apart(cluster: EmbeddedCluster, world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[World, list[int]]:
-    """A sink whose progress topic is not that of its rows, and how often the leaders of these have changed; an entry
-    for each time that they are asked for."""
+    """A sink with separate topics for its progress and its rows, and a list with an entry for each request for the
+    leaders of the rows: the number of times that these leaders have changed by then."""
     cluster.create_topic(f"{world.topic}-progress", partitions=1)
     asked, partitions_of = [0], world.client.leaders.partitions_of
 
@@ -232,7 +232,7 @@ def test_leaders_of_many_rows_are_not_asked_for_in_every_batch(
 
 
 def dying(world: World, after: int) -> list[str]:
-    """Let the process of *world* die after that many requests that change a transaction; the names of those sent."""
+    """Let *world* die after *after* requests that change a transaction; return the names of the requests it sent."""
     sent: list[str] = []
     client = world.client
 
@@ -259,7 +259,7 @@ def test_an_aborted_driver_commits_no_progress_without_rows(world: World) -> Non
 
     def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"void")
-        # A newer driver finds the transaction open, ends it, and dies before it has an epoch of its own.
+        # A newer driver finds the transaction open, ends it, and dies before it has its own epoch.
         newer.client.run(newer.client.fence_open(plan.driver))
         return [world.rows]
 
@@ -305,7 +305,7 @@ def test_nothing_is_written_while_an_end_is_unproven(world: World) -> None:
     with lost_ends():
         world.write_batch("atomic", 1, b"1")
         at_rest(world)
-        # Another program takes the id over, and nobody knows any more how its last transaction ended.
+        # Another program takes over the id, so that the brokers no longer know the outcome of its last transaction.
         name = driver_id(world.steps.id)
         world.client.run(world.client.init_producer_id(name, 60_000))
     following = restarted(world)

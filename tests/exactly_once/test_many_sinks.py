@@ -1,4 +1,4 @@
-"""A process that writes to one sink after another, each with a client id of its own: what it keeps of them."""
+"""A process that writes to many sinks in turn, each with its own client id, keeps a bounded number of clients."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ MIB = 1024 * 1024
 
 
 def write_batch(servers: str, topic: str, number: int) -> None:
-    """A batch of a new sink, as the driver and a worker write it."""
+    """Write a batch of a new sink, as a driver and a worker do."""
     given = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.client.id": f"job-{number}"}
     options = parse_options(given).spec
     exactly_once = ExactlyOnce(f"sink-{number}", topic, 0, two_phase=False)
     plan = sink_of(options, exactly_once).plan(WRITER)
     assert plan.must_write(0, WRITER, BatchNumbering.OF_AN_APPLICATION)
     commit = write_in_transaction(iter([pa.record_batch({"value": [str(number)]})]), options, plan, 0, WRITER)
-    # Spark commits in a process that may not be the one that has planned.
+    # Spark may commit in another process than the one that has planned.
     sink = sink_of(options, exactly_once)
     sink.commit(plan, 0, WRITER, transactions_to_commit(sink, plan, [commit], options))
 
 
 def known_clients() -> int:
-    """Those of this process, of which earlier tests may have left some."""
+    """Return the number of clients in this process; earlier tests may have left some."""
     gc.collect()
     return sum(isinstance(each, CoordinatorClient) for each in gc.get_objects())
 
@@ -61,7 +61,7 @@ def test_many_sinks_one_after_another_leave_what_ten_leave(cluster: EmbeddedClus
             pid = os.getpid()
             used.append((resources.open_descriptors(pid), threading.active_count(), resources.resident_bytes(pid)))
     descriptors, threads, _ = used[0]
-    # A thread closes connections, and soon; those of idle clients are closed after minutes.
+    # A thread closes connections within a short time; those of idle clients are closed after minutes.
     until("the ends", lambda: resources.open_descriptors(os.getpid()) <= descriptors + 5)
     until("the threads", lambda: threading.active_count() <= threads)
     assert known_clients() <= others + MOST_CLIENTS

@@ -1,5 +1,5 @@
-"""What others do to the cluster while a batch is written: the batch is there once as a whole, or an error says what to
-do, and doing it loses and repeats nothing."""
+"""Changes that other clients make to the cluster while a batch is written: the batch is committed once as a whole, or
+an error says what to do, and following it loses and repeats no row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def moment(request: pytest.FixtureRequest) -> str:
 
 
 def tried(world: World, protocol: str, version: int, moment: str, act: Callable[[], object]) -> str:
-    """What a batch says in which *act* happens; empty if it was written."""
+    """Write a batch during which *act* is called; return the text of its error, empty if it was written."""
     try:
         world.write_while(protocol, version, moment, act)
     except KafkaError as error:
@@ -48,7 +48,7 @@ def tried(world: World, protocol: str, version: int, moment: str, act: Callable[
 
 
 def written_again(world: World, protocol: str, *versions: int) -> None:
-    """Spark starts again and repeats the first of *versions*, goes on with the others, and everything is there once."""
+    """Restart Spark, repeat the first of *versions*, write the others, and check that every row is committed once."""
     world.restart()
     for version in versions:
         world.write_while(protocol, version, "", lambda: None)
@@ -60,7 +60,7 @@ def written_again(world: World, protocol: str, *versions: int) -> None:
 
 
 def three_batches(world: World, protocol: str) -> None:
-    """The driver has seen ahead that nothing has happened since."""
+    """Write three batches, after which the driver's requests for the next one found no changes."""
     for version in range(3):
         world.write_while(protocol, version, "", lambda: None)
     assert world.steps.remembered.ahead is not None
@@ -130,7 +130,7 @@ def guarded() -> Iterator[EmbeddedCluster]:
 
 
 _NUMBERS = itertools.count()
-#: What may be revoked, of the resources with the sink's name.
+#: The permissions on resources with the sink's name that a test revokes.
 ACLS = {
     f"{kind.name} {operation.name}": (kind, operation)
     for kind, operation in (
@@ -171,7 +171,7 @@ def test_revoked_permission_is_named_and_granting_it_is_enough(
     with AdminClient(guarded.bootstrap_servers) as admin:
         world.write_while(protocol, 0, "", lambda: None)
         for _ in range(2):
-            # The second one, which Spark tries again, goes on after the first or finds what it has decided.
+            # The second run, as Spark's retry, continues after the first one or finds its decision.
             said = tried(world, protocol, 1, moment, lambda: admin.delete_acls([acls[revoked]]))
             assert not said or revoked.split()[1] in said.partition("grant ")[2], said
         world.bootstrap = guarded.bootstrap_servers
@@ -238,7 +238,7 @@ def test_clocks_that_jump_lose_and_repeat_nothing(
     def jump() -> None:
         brokers_clock.later_by_ms = days * 86_400_000
 
-    # Rows of three days later are refused, until the clock that is wrong is set right.
+    # Brokers refuse rows with timestamps three days ahead of their clock, until the wrong clock is corrected.
     said = tried(jumping, protocol, 1, "half written", jump)
     assert ("clock" in said) == (days < 0), said
     brokers_clock.later_by_ms = max(0, brokers_clock.later_by_ms)

@@ -1,5 +1,5 @@
-"""What holds a sink up besides its own transactions: those of others in its partitions, coordinators that are away
-while a batch is decided, clocks, and the other protocol."""
+"""Causes of delays other than a sink's own transactions: those of others in its partitions, coordinators that are down
+during a decision, clocks, and the other protocol."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 
 def opened_by_another(world: World) -> Transaction:
-    """A transaction of another sink, with a row in the partition."""
+    """Write a row to the partition in a transaction of another sink; return the transaction."""
     plan = ParallelSink(SinkDriver(world.client, f"{world.topic}-other", world.topic)).plan()
     transaction = WriterTransactions().begin(world.client, plan, 0)
     world.send(transaction, plan.transaction_version, b"other")
@@ -70,7 +70,7 @@ def test_batch_is_not_decided_after_its_time_out(world: World) -> None:
     propose = world.steps.propose
 
     async def later(plan: Plan, progress: Progress, of_tasks: tuple[Transaction, ...] = ()) -> None:
-        # The coordinator of the group is away.
+        # The coordinator of the group is down for a while.
         await Pause(3_000)
         await propose(plan, progress, of_tasks)
 

@@ -1,4 +1,4 @@
-"""What both protocols promise, step by step, on the embedded broker."""
+"""The guarantees of both protocols, step by step, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_stable_progress_is_read_after_the_fence(world: World, monkeypatch: pyte
     monkeypatch.setattr(world.client, "init_producer_id", note_fence)
     monkeypatch.setattr(world.client, "fetch_offsets", note_fetch)
     world.parallel.plan(QUERY)
-    # The second look is after the description of the driver, which is a stranger's to this process.
+    # The second read follows the description of the driver's transaction, which this process has not begun.
     assert asked == ["a look", "a look", "fence", "fenced", "stable"]
 
 
@@ -142,8 +142,8 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
     monkeypatch.setattr(BlockingClient, "request_all", note_all)
     monkeypatch.setattr(BlockingClient, "ask", note_any)
     plan = world.parallel.plan(QUERY)
-    # Nothing is ended again that is known to be committed, and nothing fenced that nobody else has touched. The ids of
-    # the tasks are new.
+    # The driver does not end transactions again that it knows to be committed, and in version 2 it does not fence its
+    # id if no other driver has used it. The ids of the tasks are new.
     fenced = (
         [["DESCRIBE_TRANSACTIONS"]]
         if plan.transaction_version is TransactionVersion.V2
@@ -186,7 +186,7 @@ def test_driver_remembers_nothing_of_another_cluster(world: World, monkeypatch: 
         return spec, elsewhere
 
     monkeypatch.setattr(cluster_requests, "cluster_request", after_a_move)
-    # The epoch after its own batch would be the next one.
+    # Without a fence the epoch would be the next one after the driver's own batch.
     assert world.parallel.plan(QUERY).driver.epoch == last.epoch + 2
 
 
@@ -227,7 +227,7 @@ def test_two_plans_after_one_batch_share_no_transaction(world: World, monkeypatc
     "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
 )
 def test_commit_that_arrives_during_look_is_not_overlooked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that commits was given up, and its requests come between the two answers."""
+    """The process that commits was abandoned, and its requests arrive between the two responses."""
     world.write_batch("parallel", 0, b"a")
     plan = world.parallel.plan(QUERY)
     written = [world.write_task(plan, 1, b"b")]
@@ -259,7 +259,7 @@ def test_commit_that_arrives_during_look_is_not_overlooked(world: World, monkeyp
     "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
 )
 def test_decided_batch_is_finished_before_its_driver_goes_on(world: World) -> None:
-    """The process that commits died after the decision; the one that plans lives on."""
+    """The process that commits died after the decision; the one that plans continues."""
     world.write_batch("parallel", 0, b"a")
     world.decide_and_die(1, b"b", b"c")
     assert not world.parallel.plan(QUERY).must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
@@ -303,7 +303,7 @@ def test_what_tasks_left_open_is_ended_only_after_a_fence(world: World) -> None:
     world.client.run(world.client.end([written.transaction], plan.transaction_version, commit=True))
     following = world.parallel.plan(QUERY)
     assert world.ids_known()[left.transaction.transactional_id].state in ABORTED
-    # Fenced, proven to be the latest, and fenced again.
+    # The driver is fenced, proves that it is the latest, and is fenced again.
     fences, ends = 2, 2 * (plan.transaction_version is TransactionVersion.V2)
     assert following.driver.epoch == plan.driver.epoch + fences + ends
 
@@ -472,12 +472,12 @@ def test_unwritable_rows_end_atomic_write_at_first_attempt(world: World) -> None
 
 
 def newer_steps(world: World) -> SinkDriver:
-    """Those of another process of the sink's driver."""
+    """Return the steps of another process of the sink's driver."""
     return SinkDriver(CoordinatorClient(world.properties), world.topic, world.topic)
 
 
 def last_state(world: World) -> str:
-    """The state of the driver's transaction."""
+    """Return the state of the driver's transaction."""
     driver = driver_id(sink_id(world.topic, world.topic))
     return world.client.run(world.client.describe([driver]))[driver].state
 
@@ -635,7 +635,7 @@ def test_answers_about_an_ended_transaction_are_final(world: World, transaction_
         code.name
         for code in world.client.run(world.client.end([transaction], transaction_version, commit=False)).values()
     } == {"INVALID_TXN_STATE"}
-    # Only the end of a transaction of version 2 begins the next epoch.
+    # Only version 2 increases the epoch with the end of a transaction.
     described = world.client.run(world.client.describe([transaction.transactional_id]))[transaction.transactional_id]
     assert described.transaction.epoch - transaction.epoch == (1 if transaction_version is TransactionVersion.V2 else 0)
 
@@ -655,7 +655,7 @@ def test_new_topic_is_waited_for_and_absent_topic_is_given_up() -> None:
     client.close()
 
     def look_for(topic: str, found_at: int | None) -> tuple[int, int]:
-        """The partitions that are found, and after how many looks; at *found_at*, brokers know the topic."""
+        """Return the number of partitions found, and of requests until then; brokers know the topic at *found_at*."""
         looks, counting = 0, client.partitions(topic)
         step = counting.send(None)
         while True:
@@ -676,7 +676,7 @@ def test_new_topic_is_waited_for_and_absent_topic_is_given_up() -> None:
 
 
 def _metadata(topic: str | None) -> MetadataResponse:
-    """Of a cluster without brokers, with *topic* of four partitions alone."""
+    """Return the response of a cluster without brokers, whose only topic is *topic* with four partitions."""
     partitions = [MetadataResponsePartition(partition_index=index, leader_id=-1) for index in range(4)]
     topics = [] if topic is None else [MetadataResponseTopic(name=topic, partitions=partitions)]
     return MetadataResponse(brokers=[], topics=topics)

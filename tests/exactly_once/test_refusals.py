@@ -1,4 +1,4 @@
-"""What a sink refuses instead of guessing, and what others may do beside it without harm."""
+"""Batches that a sink refuses instead of guessing, and harmless activities of other programs next to it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_forgotten_transactions_are_not_taken_for_aborted(forgetful: World, forg
             ):
                 plan.must_write(1, QUERY, numbers)
         assert not plan.must_write(0, QUERY, BatchNumbering.OF_AN_APPLICATION)
-    # Spark goes on only after a commit that had ended everything.
+    # Spark continues only after a commit that ended all transactions.
     world.write_batch("parallel", 2, b"2-a", b"2-b")
     assert not world.parallel.plan().must_write(2, QUERY, BatchNumbering.OF_A_QUERY)
     expected = sorted(b"%d-%s" % (version, half) for version in range(3) for half in (b"a", b"b"))
@@ -129,7 +129,7 @@ def test_last_batch_again_is_skipped_or_refused_with_other_rows(world: World, pr
 
 
 class _Others:
-    """A second sink of the same name, which writes to a topic of its own."""
+    """A second sink of the same name, which writes to another topic."""
 
     def __init__(self, cluster: EmbeddedCluster, world: World) -> None:
         cluster.create_topic(f"{world.topic}-2", partitions=PARTITIONS)
@@ -148,7 +148,7 @@ def test_one_application_may_write_to_several_topics_at_once(
     written = world.write_task(plan, 0, b"first")
     second.write_batch(protocol, 0, b"second")
     world.steps.decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,)))
-    # What is decided and not committed yet is nobody else's to abort.
+    # Another sink must not abort transactions that are decided and not yet committed.
     second.write_batch(protocol, 1, b"third")
     assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
     assert world.committed() == [b"first"]
@@ -200,7 +200,7 @@ def test_brokers_are_asked_for_verification_once_for_all_batches(
     with set_fault(cluster.faults, "describe_configs:error=cluster_authorization_failed") as fault:
         for version in range(3):
             world.write_batch("parallel", version, b"%d" % version)
-        # The other one was for offsets.retention.minutes, by a sink without progress.
+        # The second request was for offsets.retention.minutes, by a sink without progress.
         assert fault.hits == 2
     warned = [each.getMessage() for each in caplog.records if "verification.enable of broker" in each.getMessage()]
     assert len(warned) == 1
@@ -255,7 +255,7 @@ def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkey
         before: TopicPartition,
     ) -> OffsetAndMetadata | None:
         found = await commit_offsets(transaction, transaction_version, group, offsets, before)
-        # The answer to this is lost.
+        # The response to this request is lost.
         world.client.run(world.client.end([transaction], transaction_version, commit=True))
         monkeypatch.undo()
         assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
@@ -287,14 +287,14 @@ def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
     "Exactly once: refused instead of guessed", "Rows that only the brokers refuse are written in one attempt"
 )
 def test_what_the_brokers_refuse_is_not_tried_again(world: World) -> None:
-    # Nobody has asked for the settings of the topic.
+    # The options lack the topic's configuration, so the task does not check the rows.
     options = parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}).spec
     ahead = datetime.now(UTC) + timedelta(days=1)
     attempts: list[Plan] = []
 
     def write_rows(plan: Plan) -> list[TaskRows]:
         attempts.append(plan)
-        # Two Arrow batches in one batch of Kafka, in which the first row is not to blame.
+        # Two Arrow batches form one record batch of Kafka, in which the first row is valid.
         partition = pa.array([0], pa.int32())
         first = pa.record_batch({"value": ["on time"], "partition": partition})
         second = pa.record_batch({"value": ["ahead"], "partition": partition, "timestamp": [ahead]})
@@ -341,7 +341,7 @@ def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
 )
 @pytest.mark.parametrize("moment", ["rows", "commit"])
 def test_a_time_out_is_no_second_driver(world: World, moment: str) -> None:
-    """The brokers abort it between the last acknowledgement and the commit; then a second driver does."""
+    """The brokers abort the transaction between the last acknowledgement and the commit; then a second driver does."""
     begun: list[Plan] = []
     newer = World(world.bootstrap, world.topic)
 
@@ -349,7 +349,7 @@ def test_a_time_out_is_no_second_driver(world: World, moment: str) -> None:
         begun.append(plan)
         world.send(plan.driver, plan.transaction_version, b"row")
         if len(begun) == 1:
-            # What a time-out does to the id.
+            # A time-out has the same effect on the id.
             world.client.run(world.client.fence_open(plan.driver))
             if moment == "rows":
                 raise FencedError("INVALID_PRODUCER_EPOCH")
@@ -371,7 +371,7 @@ def test_a_time_out_is_no_second_driver(world: World, moment: str) -> None:
 
 
 class SteppedClock(FakeClock):
-    """Somebody sets the wall clock."""
+    """A clock whose wall clock can be set."""
 
     wall_is_off_by_ms = 0
 

@@ -1,4 +1,4 @@
-"""A group coordinator that was replaced, does not know it, and still answers from what it knew."""
+"""A group coordinator that was replaced, has not learned of it, and still answers from its former state."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def replace_coordinator(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Callable[[], None]]:
-    """From its call on, a replaced coordinator knows the progress as it is. The driver asks that coordinator from the
-    call of the result on, until the current one is found by a write."""
+    """Return a function that saves the current progress as that of a replaced coordinator. The function's result makes
+    the driver read from this coordinator, until a commit of offsets finds the current one."""
 
     def replaced() -> Callable[[], None]:
         known = world.client.run(world.client.fetch_offsets(world.topic, world.topic, range(PARTITIONS)))
@@ -58,7 +58,7 @@ def replace_coordinator(world: World, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 
 def meanwhile(world: World, protocol: str, version: int, *values: bytes) -> None:
-    """What another driver writes, to whom the current coordinator answers."""
+    """Write a batch with another driver, which the current coordinator answers."""
     other = World(world.bootstrap, world.topic)
     try:
         other.write_batch(protocol, version, *values)
@@ -71,7 +71,7 @@ def meanwhile(world: World, protocol: str, version: int, *values: bytes) -> None
 def test_batch_committed_before_is_written_once(
     world: World, protocol: str, committed: int, replace_coordinator: Callable[[], Callable[[], None]]
 ) -> None:
-    """Also the first batch, of which the replaced coordinator says that there is none."""
+    """Also the first batch, of which the replaced coordinator has no progress."""
     rows = [b"0", b"1"][:committed]
     for version, row in enumerate(rows[:-1]):
         world.write_batch(protocol, version, row)
@@ -87,7 +87,8 @@ def test_batch_committed_before_is_written_once(
 def test_transactions_of_an_unknown_decision_are_not_aborted(
     world: World, replace_coordinator: Callable[[], Callable[[], None]]
 ) -> None:
-    """A dead driver has decided them and not committed all; its successor is not told of that decision."""
+    """A dead driver has decided them and not committed all; the coordinator's answer to its successor lacks that
+    decision."""
     world.write_batch("parallel", 0, b"0")
     ask_it = replace_coordinator()
     other = World(world.bootstrap, world.topic)
@@ -119,7 +120,7 @@ def test_batch_after_the_unknown_one_may_run_again(
 def test_decision_that_only_seems_torn_is_not_called_so(
     world: World, replace_coordinator: Callable[[], Callable[[], None]]
 ) -> None:
-    """Its tasks' ids have gone on to another batch, of which the replaced coordinator does not know."""
+    """Its tasks' ids are already used for another batch, which the replaced coordinator does not know."""
     world.write_batch("parallel", 0, b"0", b"0")
     ask_it = replace_coordinator()
     for version in (1, 2):

@@ -1,4 +1,4 @@
-"""Two-phase commit (KIP-939): what was decided waits for its driver however long that takes."""
+"""Two-phase commit (KIP-939): decided transactions wait for their driver without a time-out."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def cluster(request: pytest.FixtureRequest, brokers_clock: LaterClock) -> Iterat
 
 
 def patient(world: World, *, two_phase: bool = True) -> World:
-    """The sink in a process of its own, with transactions that time out within the hour or never."""
+    """Return the sink as in a new process, with transactions that time out within the hour or never."""
     made = World(world.bootstrap, world.topic)
     made.use(SinkDriver(made.client, made.topic, made.topic, timeout_ms=_TIMEOUT_MS, two_phase=two_phase))
     return made
 
 
 def await_time_out(world: World, brokers_clock: LaterClock) -> None:
-    """Return when the brokers have aborted what times out."""
+    """Advance the brokers' clock, and wait until they have aborted transactions that time out."""
     is_aborted = world.begin_elsewhere(_TIMEOUT_MS)
     brokers_clock.later_by_ms += _TIMEOUT_MS
     until("the time-out", is_aborted)
@@ -64,7 +64,7 @@ def await_time_out(world: World, brokers_clock: LaterClock) -> None:
 )
 @pytest.mark.parametrize("two_phase", [True, False], ids=["two-phase", "without"])
 def test_decided_batch_waits_for_its_driver(world: World, brokers_clock: LaterClock, two_phase: bool) -> None:
-    # Several times over, and through ids that are used again.
+    # Repeated several times, so that the ids are reused.
     for version in range(0, 8, 2):
         sink = patient(world, two_phase=two_phase)
         sink.write_batch("parallel", version, b"%d-a" % version, b"%d-b" % version)

@@ -1,4 +1,4 @@
-"""Versions are written one after another: what a late one does, and threads of one process beside each other."""
+"""Versions are written in order: the result of a late one, and concurrent threads of one process."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_version_out_of_date_fences_nobody(world: World, protocol: str) -> None:
     "Exactly once: versions out of order", "Threads of one process that write to one sink take turns"
 )
 def test_threads_of_one_process_take_turns(world: World) -> None:
-    """None of them is fenced, whatever their order is; a version that comes after a later one says so."""
+    """None of them is fenced in any order; the outcome of a version after a later one says that it was skipped."""
     begun = threading.Event()
 
     def write(version: int) -> Skipped | None:
         def write_rows(plan: Plan) -> list[TaskRows]:
             begun.set()
-            # Until all others wait, or plan in between as they must not.
+            # Wait until all other threads wait, or plan a batch, which they must not.
             until("the others", lambda: len(waiting) == 3)
             world.send(plan.driver, plan.transaction_version, b"%d" % version)
             return [world.rows]

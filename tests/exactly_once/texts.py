@@ -1,7 +1,7 @@
-"""The texts of the exactly-once code and pages that may advise something, and the tests that follow them.
+"""The texts of the exactly-once code and pages that may contain advice, and the tests that follow it.
 
 :func:`texts` reads them from the code (errors, warnings, notes) and from the tables of pages. :data:`FOLLOWED` has a
-part of each text that advises what concerns rows, with the tests that do it and count rows afterwards; :data:`OTHERS`
+part of each text whose advice affects rows, with the tests that follow it and count rows afterwards; :data:`OTHERS`
 has a part of each other text.
 """
 
@@ -39,12 +39,12 @@ _TABLES: Final = (
 )
 #: Lists whose items say what to do: page, heading.
 _LISTS: Final = (("streaming.md", "## Requirements"),)
-#: What is shorter advises nothing.
+#: Texts of this length or shorter contain no advice.
 _SHORTEST: Final = 27
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Where each text is, and the text, without what is put in."""
+    """Yield the place of each text, and the text without its inserted values."""
     yield from ((place, text) for place, text in _all_texts() if len(text) > _SHORTEST)
 
 
@@ -58,7 +58,7 @@ def _all_texts() -> Iterator[tuple[str, str]]:
         for row in rows:
             yield f"{page}, {heading}", re.split(r" \| |^\| | \|$", row)[-2]
     for page, heading in _LISTS:
-        # After the last item comes a paragraph.
+        # A paragraph follows the last item.
         for item in _section(page, heading).split("\n* ")[1:]:
             yield f"{page}, {heading}", " ".join(item.split("\n\n")[0].split())
 
@@ -68,7 +68,7 @@ def _section(page: str, heading: str) -> str:
 
 
 def _text_of(node: ast.AST) -> str:
-    """What *node* raises, warns of or returns."""
+    """Return the text that *node* raises, logs or returns."""
     said: list[ast.expr] = []
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         said = node.exc.args
@@ -102,7 +102,7 @@ _STOPS: Final = (
     "test_overtaken_driver_does_not_call_its_decision_undone",
 )
 
-#: A part of a text → the tests that do what it advises.
+#: A part of a text → the tests that follow its advice.
 FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "; this one stops": _STOPS,
     "; run it again": _RUN_AGAIN,
@@ -169,7 +169,7 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "--commit-at OFFSET`, in each partition": _BY_HAND,
 }
 
-#: A part of each text that advises nothing, or nothing that could lose or repeat rows.
+#: A part of each text without advice, or whose advice cannot lose or repeat rows.
 OTHERS: Final = (
     "this task does not belong to a micro-batch",
     "because Spark would remove executors with rows",

@@ -1,4 +1,4 @@
-"""The requests of a batch that follows an own one, in the order in which a run has sent them:
+"""The requests of a batch that follows one of the same driver, in the order in which a run has sent them:
 ``python -m tests.exactly_once.trace docs/internals/exactly-once.md`` prints them into the page.
 """
 
@@ -22,15 +22,15 @@ from scripts.pages import print_into
 from tests.exactly_once.world import PARTITIONS, World
 
 _ROWS: Final = "Produce"
-#: So many that all ids of the tasks are used again.
+#: The number of batches after which the tasks reuse all of their ids.
 _BATCHES: Final = 14
 _APART: Final = "`writeStream`"
 _WAYS: Final = {_APART: "parallel", "`foreach_batch`, `atomic=False`": "parallel", "`foreach_batch`": "atomic"}
 
 
 class Trace:
-    """The rounds of requests that a client sends: those of one round are in flight together. Those that are sent on
-    another thread are *ahead*, for the next batch."""
+    """The rounds of requests that a client sends: those of one round are in flight together. Another thread sends those
+    in *ahead*, for the next batch."""
 
     def __init__(self) -> None:
         self.rounds: list[list[str]] = []
@@ -57,8 +57,8 @@ def _name(spec: RequestSpec) -> str:
 
 
 def batch_trace() -> str:
-    """A table for each way to write: a batch of two tasks that follows others of the same processes, in transaction
-    version 2, on a cluster of one broker."""
+    """Return a table for each way to write: a batch of two tasks that follows others of the same processes, in
+    transaction version 2, on a cluster of one broker."""
     return "\n".join(_table(*way) for way in _WAYS.items())
 
 
@@ -91,7 +91,7 @@ def _table(way: str, protocol: str) -> str:
         finally:
             world.client.close()
     rows = [_row(each) for each in trace.rounds]
-    # Here the tasks run one after the other, and ask where their rows end, which real ones read from the answers.
+    # Here the tasks run in turn, and request the end offsets of their rows, which real tasks read from the responses.
     tasks = [place for place, row in enumerate(rows) if row == _ROWS]
     rows[tasks[0] : tasks[-1] + (2 if protocol == "parallel" else 1)] = [f"{_ROWS}, in each task"]
     lines = [f"| {way} | requests in flight together |", "| ---: | --- |"]

@@ -1,6 +1,6 @@
-"""Processes that run tasks, as Spark's Python workers do: each one task at a time, for as long as its driver lives.
+"""Processes that run tasks as Spark's Python workers do: each runs one task at a time, until its driver ends.
 
-A worker whose driver is gone finishes what it has begun (so it writes on as a zombie), and then ends.
+A worker whose driver is dead finishes its task (and so still writes as a zombie), and then exits.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Begin = Callable[[CoordinatorClient, Plan, "Task"], Transaction]
 
 
 class TaskFailed(AttemptError):
-    """As some tasks do, for a reason that another attempt does not have."""
+    """The injected failure of an attempt at a task, which its next attempt does not have."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Rows (partition, value) of one task, and how this attempt at it behaves."""
+    """Rows (partition, value) of one task, and the behaviour of this attempt at it."""
 
     plan: Plan
     version: int
@@ -52,7 +52,7 @@ def run_task(
     if task.is_atomic:
         transaction = task.plan.driver
     elif task.has_fixed_id:
-        # What a naive sink does: the same id for the same task, whoever runs it.
+        # A naive sink uses the same id for all attempts at a task, in any process.
         name = writer_id(task.plan.sink, bytes(6), task.index)
         transaction = client.run(client.init_producer_id(name, task.plan.timeout_ms))
     else:
@@ -99,7 +99,7 @@ def _serve(bootstrap: str, connection: Connection) -> None:
 
 
 class Workers:
-    """*count* of them; they must be made before this process has threads."""
+    """*count* worker processes; they must be forked before this process has threads."""
 
     def __init__(self, bootstrap: str, count: int) -> None:
         self.connections: list[Connection] = []

@@ -1,4 +1,4 @@
-"""A sink with both protocols against a cluster, one step at a time."""
+"""A sink that writes to a cluster with both protocols, one step at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUERY = "query 1"
 def open_producer(
     config: ProducerConfig, transaction: Transaction, transaction_version: TransactionVersion
 ) -> TaskProducer:
-    """A producer of a task that writes in *transaction*; closing it does not end the transaction."""
+    """Return a task's producer that writes in *transaction*; closing it does not end the transaction."""
     name = transaction.transactional_id
     producer = TaskProducer(replace(config, transactional_id=name))
     producer.join_transaction(transaction.producer, transaction_version, name)
@@ -43,16 +43,16 @@ class World:
         self.properties |= properties or {}
         self.client = CoordinatorClient(self.properties, timeout_ms=timeout_ms)
         self.ids = WriterTransactions()
-        #: Those that were sent last.
+        #: The rows that were sent last.
         self.rows: TaskRows = {}
         self.use(SinkDriver(self.client, topic, topic))
 
     def use(self, steps: SinkDriver) -> None:
-        """Let the sink's driver take *steps*, with both protocols."""
+        """Let both protocols of the sink use *steps* as their driver."""
         self.steps, self.parallel, self.atomic = steps, ParallelSink(steps), AtomicSink(steps)
 
     def restart(self) -> None:
-        """Begin as another process of the driver, which remembers nothing."""
+        """Continue as another process of the driver, without any remembered state."""
         self.client.remembered = Memories()
         self.use(SinkDriver(self.client, self.topic, self.topic))
 
@@ -72,7 +72,7 @@ class World:
 
     def decide_and_die(self, version: int, *values: bytes, timeout_ms: int | None = None) -> None:
         """Write a parallel batch with a transaction for each of *values*, decide it, and commit only the first; the
-        others time out after *timeout_ms*, if it is given and not of two-phase commit."""
+        others time out after *timeout_ms* if it is given, except with two-phase commit."""
         plan = self.parallel.plan()
         late = plan if timeout_ms is None else replace(plan, timeout_ms=timeout_ms)
         first, *others = (
@@ -83,7 +83,8 @@ class World:
         self.client.run(self.client.end([first], plan.transaction_version, commit=True))
 
     def begin_elsewhere(self, timeout_ms: int) -> Callable[[], bool]:
-        """Begin a transaction of another sink; whether the brokers have aborted it, as they do after *timeout_ms*."""
+        """Begin a transaction of another sink; return a function that tells whether the brokers have aborted it, which
+        they do after *timeout_ms*."""
         steps = SinkDriver(self.client, f"{self.topic}-other", self.topic)
         plan = replace(ParallelSink(steps).plan(), timeout_ms=timeout_ms)
         transaction = WriterTransactions().begin(self.client, plan, 0)
@@ -92,7 +93,7 @@ class World:
         return lambda: self.client.run(self.client.describe([name]))[name].state == "CompleteAbort"
 
     def ids_known(self) -> dict[str, TransactionDescription]:
-        """The transactional ids of the sink that the brokers know."""
+        """Return the sink's transactional ids that the brokers know, with their descriptions."""
         names = self.client.run(self.client.list_ids())
         return self.client.run(self.client.describe(name for name in names if name.startswith(f"{self.topic}/")))
 
@@ -108,8 +109,8 @@ class World:
         writer: str = QUERY,
         numbers: BatchNumbering = BatchNumbering.OF_A_QUERY,
     ) -> None:
-        """Plan it, write it (in two tasks, where each has a transaction of its own) and commit it; *digest* is of the
-        offsets that were planned."""
+        """Plan a batch, write it (with "parallel" in two tasks that each have a transaction) and commit it; *digest* is
+        that of the planned offsets."""
         offsets = PlannedOffsets(version, digest)
         if protocol == "atomic":
 
@@ -125,8 +126,8 @@ class World:
             self.parallel.commit(plan, version, writer, written, numbers=numbers)
 
     def write_while(self, protocol: str, version: int, moment: str, act: Callable[[], object]) -> list[bytes]:
-        """Write a batch of two rows, which are returned, and *act* at a *moment* of it: "half written", "written",
-        "decided"."""
+        """Write a batch of two rows, and call *act* at a *moment* of it: "half written", "written" or "decided"; return
+        the rows."""
         rows = [b"%d-a" % version, b"%d-b" % version]
         moments = {"half written": lambda: None, "written": lambda: None, moment: act}
         steps, end_decision = self.steps, self.steps.end_decision
