@@ -1,5 +1,5 @@
 """One driver process of a sequence, in the role of Spark: a checkpoint of planned and committed batches, tasks in
-worker processes, and a protocol of exactly once. It resumes from the checkpoint, and may be killed or frozen at a point.
+worker processes, and a protocol of exactly once. It resumes from the checkpoint, and can die or freeze at a point.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Micro-batches written exactly once for as long as is asked for, counted and watched from outside.
+"""Micro-batches written exactly once for a given time, counted and monitored by another program.
 
-Run by ``scripts/soak.sh``. The stream is a program of its own (:mod:`tests.spark.soak_driver`); this one reads with
-confluent-kafka what is committed, and looks at the stream's processes. Exit code 1: rows are missing or there twice,
-the stream ended by itself, or memory or descriptors are not flat.
+Run by ``scripts/soak.sh``. The stream is a separate program (:mod:`tests.spark.soak_driver`); this one reads the
+committed rows with confluent-kafka, and monitors the stream's processes. Exit code 1: rows are missing or duplicated,
+the stream ended unexpectedly, or memory or descriptors are not flat.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tests.bench.topics import fresh_topic
 
 ROOT: Final = Path(__file__).parents[2]
 PARTITIONS: Final = 4
-#: The topic is read as it grows, so the disk need not hold all of it.
+#: The soak reads the topic as it grows, so the disk need not store all of it.
 RETENTION: Final = {"retention.bytes": "200000000", "segment.bytes": "50000000", "file.delete.delay.ms": "1000"}
 
-#: Shorter runs are not judged by memory and descriptors: pools and caches fill, and the JVM compiles.
+#: Shorter runs do not check memory and descriptors: pools and caches fill, and the JVM compiles.
 JUDGED_FROM_S: Final = 600.0
-#: How far the last quarter's median may lie above the second quarter's.
+#: The maximum growth from the second quarter's median to the last quarter's.
 GROWTH_SHARE: Final = 0.1
 GROWTH_MIB: Final = 20.0
 GROWTH_DESCRIPTORS: Final = 10.0
@@ -45,13 +45,13 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _SAMPLE_INTERVAL_S: Final = 5.0
 _START_LIMIT_S: Final = 240.0
 _STOP_LIMIT_S: Final = 120.0
-#: Rows of a batch that has been reported may be seen so much later.
+#: The time within which the rows of a reported batch become visible.
 _SETTLE_S: Final = 30.0
 _MIB: Final = 2**20
 
 
 class Ledger:
-    """How often each row was read."""
+    """Counts how often each row was read."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(1 << 20, np.uint16)
@@ -65,18 +65,18 @@ class Ledger:
         np.add.at(self._counts, numbers, 1)
 
     def missing(self, expected: int) -> int:
-        """Of the rows 0 to *expected* - 1."""
+        """Return the number of rows from 0 to *expected* - 1 that were not read."""
         known = self._counts[:expected]
         return expected - int(np.count_nonzero(known))
 
     @property
     def twice(self) -> int:
-        """Rows that were read more than once."""
+        """Return the number of rows that were read more than once."""
         return int(np.count_nonzero(self._counts > 1))
 
 
 class CommittedReader:
-    """Reads a topic from its beginning as it grows, what is committed only."""
+    """Reads the committed records of a topic from its beginning, as it grows."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._consumer = Consumer(
@@ -98,7 +98,7 @@ class CommittedReader:
         self._consumer.close()
 
     def read(self, ledger: Ledger, limit_s: float) -> None:
-        """What there is, for *limit_s* at most."""
+        """Add the available rows to *ledger*, for at most *limit_s*."""
         deadline = time.monotonic() + limit_s
         ended: set[int] = set()
         while len(ended) < PARTITIONS and time.monotonic() < deadline:
@@ -118,7 +118,7 @@ class CommittedReader:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one kind of process at one moment."""
+    """The processes of one kind at one moment, with their memory and descriptors."""
 
     processes: int
     mib: float
@@ -133,7 +133,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Watch:
-    """Memory and descriptors of a Spark driver and of what it has started, by kind of process."""
+    """Memory and descriptors of a Spark driver and of its child processes, by kind of process."""
 
     samples: dict[str, list[Usage]] = field(default_factory=dict)
 
@@ -141,7 +141,7 @@ class Watch:
         below = resources.descendants(driver)
         workers = {pid for pid in below if "pyspark.daemon" in resources.command(pid)}
         jvm = {pid for pid in below if resources.command(pid).split(" ")[0].endswith("java")}
-        # Hadoop runs a chmod for each file of the checkpoint, which is a copy of the JVM until it begins.
+        # Hadoop runs a chmod for each file of the checkpoint, which is a copy of the JVM until its exec.
         jvm = {pid for pid in jvm if resources.parent(pid) not in jvm}
         for name, pids in (("driver", {driver}), ("JVM", jvm), ("workers", workers)):
             self.samples.setdefault(name, []).append(Usage.of(pids))
@@ -154,7 +154,7 @@ class Watch:
         )
 
     def growth(self) -> list[str]:
-        """What is not flat, in words."""
+        """Return a text for each figure that has grown too much."""
         found = []
         for name, samples in self.samples.items():
             for unit, slack, values in (
@@ -168,7 +168,7 @@ class Watch:
 
 
 def quarters(values: Sequence[float]) -> tuple[float, float]:
-    """The medians of the second quarter and of the last one."""
+    """Return the medians of the second quarter and of the last one."""
     quarter = max(len(values) // 4, 1)
     return statistics.median(values[quarter : 2 * quarter] or values), statistics.median(values[-quarter:])
 
@@ -185,7 +185,7 @@ class Stream:
         self.batches = 0
         command = ["tests.spark.soak_driver", str(file), str(rows), str(tasks), str(folder / "checkpoint")]
         with self._log.open("wb") as log:
-            # Ctrl-C is for the program that watches, which then ends this one.
+            # Only the soak gets Ctrl-C; it then stops this program.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,
@@ -201,7 +201,7 @@ class Stream:
         return self._process.pid
 
     def rows_reported(self) -> int:
-        """Of the batches that the sink has reported as committed; RuntimeError when the stream has ended."""
+        """Return the number of rows in the batches reported as committed; RuntimeError if the stream has ended."""
         for progress in self._report.read_new():
             self.batches = max(self.batches, progress.batch + 1)
         if self._process.poll() is not None and not self._is_stopping:
@@ -209,7 +209,7 @@ class Stream:
         return self.batches * self._rows
 
     def stop(self) -> None:
-        """When the micro-batch under way is done; RuntimeError where that is not how it ends."""
+        """Stop the stream after its current micro-batch; RuntimeError if it ends in another way."""
         self._is_stopping = True
         self._process.terminate()
         try:
@@ -223,7 +223,7 @@ class Stream:
         return self._log.read_text(errors="replace")[-4000:]
 
     def kill(self) -> None:
-        """With all that it has started, where something has gone wrong."""
+        """Kill the program and its child processes if it still runs, after an error."""
         if self._process.poll() is None:
             for pid in resources.descendants(self.pid):
                 try:
@@ -234,14 +234,14 @@ class Stream:
 
 
 class Soak:
-    """One run: a stream, its readers and its watch."""
+    """One run: a stream, its reader and its monitor."""
 
     def __init__(self, stream: Stream, reader: CommittedReader) -> None:
         self._stream, self._reader = stream, reader
         self._ledger, self._watch = Ledger(), Watch()
 
     def run(self, seconds: float, every_s: float) -> list[str]:
-        """What was wrong, in words."""
+        """Run for *seconds*, and print a line *every_s*; return a text for each error."""
         self._await_first_batch()
         began = time.monotonic()
         told_s = 0.0
@@ -290,7 +290,7 @@ class Soak:
 
 
 def end_early(number: int, frame: FrameType | None) -> None:
-    """The first signal ends the run with its count; Ctrl-C may come twice, by the terminal and by the script."""
+    """End the run with its count at the first signal; Ctrl-C may arrive twice, from the terminal and the script."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt

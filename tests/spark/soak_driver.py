@@ -1,8 +1,8 @@
-"""The driver program that a soak watches: micro-batches written exactly once until it is told to stop (SIGTERM).
+"""The driver program that a soak monitors: micro-batches written exactly once until SIGTERM.
 
     python -m tests.spark.soak_driver OPTIONS ROWS TASKS CHECKPOINT
 
-OPTIONS is a JSON file with those of the sink. Each batch has ROWS rows, whose keys go on from 0.
+OPTIONS is a JSON file with the sink's options. Each batch has ROWS rows, whose keys are consecutive from 0.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pyspark.sql.functions import col, lpad
 
 import kafka_sink
 
-#: The JVM has all of its heap from the beginning, since one that fills up slowly would look like a leak. Objects that
-#: are never let go of end the stream instead.
+#: The JVM allocates its entire heap at the start, because a slowly growing heap would look like a leak. Objects that
+#: are never released end the stream instead.
 _HEAP = "768m"
 
 

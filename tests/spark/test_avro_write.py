@@ -1,4 +1,4 @@
-"""Columns of any type written as Avro on a real Spark, in every way to write; fastavro reads what was written."""
+"""Columns of any type written as Avro on a real Spark, in every way to write; fastavro reads the payloads."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ AVRO = {"key.format": "avro", "value.format": "avro"}
 
 
 def orders(numbers: DataFrame) -> DataFrame:
-    """Rows with a primitive key and a struct with parts, of which some are null; one value in 50 is null."""
-    # A file's columns may be null, and then the schema says so.
+    """Return rows with a primitive key and a struct with some null fields; one value in 50 is null."""
+    # Columns of files are nullable, which the schema would show.
     numbers = numbers.select(f.coalesce("id", f.lit(0)).alias("id"))
     line = f.struct(f.concat(f.lit("sku-"), f.col("id")).alias("sku"), (f.col("id") % 5).cast("int").alias("count"))
     columns = (
@@ -57,7 +57,7 @@ def decoded(payload: bytes | None, schema: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A row of Spark as fastavro reads it; Spark's times have no zone here."""
+    """Return a row of Spark as fastavro reads it, without time zones."""
     if hasattr(value, "asDict"):
         return {name: plain(each) for name, each in value.asDict().items()}
     if isinstance(value, list):
@@ -78,7 +78,7 @@ def test_rows_arrive_as_avro(
     messages = read_topic(cluster.bootstrap_servers, topic)
     found = {decoded(each.key, '"long"'): decoded(each.value, schema) for each in messages}
     assert len(messages) == len(found) == ROWS
-    # Spark hands out local times without a zone; as text both are the same moment.
+    # Spark returns local times without a zone; as text both have the same zone.
     at = f.col("value").withField("at", f.date_format("value.at", "yyyy-MM-dd HH:mm:ss.SSSSSS"))
     expected = {row.key: plain(row.value) for row in frame.withColumn("value", at).collect()}
     for row in found.values():

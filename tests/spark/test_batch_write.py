@@ -29,7 +29,7 @@ pytestmark = pytest.mark.way(ways.DF_WRITE if HAS_DATA_SOURCES else ways.AT_LEAS
 
 def write(df: DataFrame, cluster: Any, **given: str) -> None:
     options: dict[str, Any] = {"maxRecordsPerSecond": 10_000_000}
-    # Options that are None are not set, in both ways. Spark 4.0 to 4.2 themselves fail at them.
+    # Options that are None are not set, in both ways. Spark 4.0 to 4.2 fail on them.
     if VERSION >= (4, 3) or not HAS_DATA_SOURCES:
         options |= {"deadLetterTopic": None, "kafka.client.id": None}
     options |= {name.replace("__", "."): value for name, value in given.items()}
@@ -190,7 +190,7 @@ def test_several_nodes_share_the_partitions(spark: SparkSession) -> None:
 def test_code_beside_the_sink_finds_its_worker_as_it_was(
     spark: SparkSession, cluster: Any, new_topic: NewTopic
 ) -> None:
-    """Workers are used again, so a function of the user's runs where tasks of the sink have run before it."""
+    """Spark reuses workers, so a user's function runs in a process in which tasks of the sink have run before."""
 
     def look(batches: Any) -> Any:
         import gc

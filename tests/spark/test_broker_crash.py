@@ -1,4 +1,4 @@
-"""kill -9 of the broker while Spark writes: the write recovers or fails, and nothing acknowledged is missing."""
+"""kill -9 of the broker while Spark writes: the write recovers or fails, and no acknowledged row is missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES
 
 ROWS = 30_000
-#: The write takes six seconds, and the kill falls into it also on a busy machine.
+#: The write takes six seconds, so that the kill is during it on a busy machine, too.
 SLOWLY = {"maxRecordsPerSecond": "2500"}
 
 
@@ -39,7 +39,7 @@ def write(df: DataFrame, broker: BrokerProcess, options: dict[str, str]) -> None
 
 
 def wait_for_rows(broker: BrokerProcess, topic: str, stop: threading.Event) -> None:
-    """Return once the topic has rows, so that the kill falls into the write."""
+    """Return once the topic has rows, so that the kill is during the write."""
     with AdminClient(broker.bootstrap_servers) as admin:
         while not stop.wait(0.02):
             ends = admin.offsets(TopicPartition(topic, number) for number in range(4))
@@ -69,7 +69,7 @@ def test_write_recovers_when_the_broker_comes_back(spark: SparkSession, broker: 
         stop.set()
         killer.join()
     keys = [int(message.key or b"-1") for message in read_topic(broker.bootstrap_servers, "crash")]
-    # The sink's producer is idempotent, so the batches it sent again are there once.
+    # The sink's producer is idempotent, so the batches that it retried are stored once.
     assert len(keys) == ROWS
     assert set(keys) == set(range(ROWS))
 

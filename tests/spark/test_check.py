@@ -45,7 +45,7 @@ def test_both_places(spark: SparkSession, cluster: Any, new_topic: Callable[...,
 def test_a_job_that_spark_cannot_run_is_a_finding(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Py4J's error: PySpark has no class of its own for most failures of a job."""
+    """The error is Py4J's: PySpark has no specific class for most failures of a job."""
 
     def fail(*_: object) -> None:
         raise RuntimeError('An error occurred while calling o1.x.\n: Cannot run program "/nowhere/python"')
@@ -75,7 +75,7 @@ def test_registry_is_asked_by_the_driver_alone(
         login = {"schema.registry.url": registry.url, "basic.auth.user.info": "alice:Q7zSecret"}
         report = check(spark, {**given, **login})
     assert report.is_ok, report
-    # What the executor gets.
+    # The data sent to the executor has no secret.
     assert pickled and b"Q7zSecret" not in b"".join(pickled)
     found = [(each.place, each.subject) for each in report.findings if each.step in ("schema registry", "subject")]
     assert found == [("driver", registry.url), ("driver", f"{topic}-value")]

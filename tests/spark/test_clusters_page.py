@@ -27,7 +27,7 @@ def submit(submission: Submission, way: str, master: str, job: str, bootstrap_se
 
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of the program and of workers: their first Python has what kafkalite needs, and not kafkalite."""
+    """Return the environment of the program and of workers, whose Python has only kafkalite's requirements."""
     environment = Environment(tmp_path_factory.mktemp("python") / "workers")
     without = "import importlib.util as util; print(util.find_spec('kafka_sink'))"
     assert environment.run(environment.python, "-c", without) == "None\n"
@@ -58,7 +58,7 @@ def test_py_files_bring_the_package_to_an_executor(
     submission: Submission, cluster: Any, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(2)
-    # One executor, in a JVM of its own.
+    # One executor, in a separate JVM.
     job = block(PAGE, REGISTER)
     submit(submission, "--py-files", "local-cluster[1,1,512]", job, cluster.bootstrap_servers, topic)
     assert values(cluster, topic) == list(range(1000))

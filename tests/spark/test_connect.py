@@ -103,7 +103,7 @@ def flow():
 
 
 def run(*command: str | Path) -> None:
-    """Run *command*, for whose Spark the package is installed as by pip."""
+    """Run *command* with the package installed for its Spark, as pip does."""
     done = subprocess.run(
         [str(each) for each in command],
         env=ENVIRON,
@@ -175,7 +175,7 @@ def test_an_attack_over_spark_connect_finds_nothing() -> None:
 
 
 def test_jobs_over_connect_have_the_tags_of_their_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In Spark 3.5 the tags of a thread are its own, and interruptTag looks for jobs by them."""
+    """In Spark 3.5 tags belong to a thread, and interruptTag finds jobs by them."""
 
     class OverConnect:
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Rows that cannot be written, among others, in every way to write on a real Spark."""
+"""Rows that cannot be written, among valid ones, in every way to write on a real Spark."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ ROWS, EVERY = 400, 40
 COLOURS = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}
 FIELDS = [{"name": "id", "type": "long"}, {"name": "colour", "type": COLOURS}, {"name": "text", "type": "string"}]
 AVRO = {"value.format": "avro", "value.schema": json.dumps({"type": "record", "name": "Order", "fields": FIELDS})}
-#: What is wrong with a row, by the rest of its id.
+#: Remainder of a row's id → the reason why the row cannot be written.
 REASONS = {1: "not-encodable", 2: "invalid-partition", 3: "invalid-timestamp", 4: "too-large", 5: "null-topic"}
 BAD = {row: REASONS[row % EVERY] for row in range(ROWS) if row % EVERY in REASONS}
 PREFIX = "__kafkalite.errors."
 
 
 def orders(numbers: DataFrame, topic: str) -> DataFrame:
-    """Rows of which one in eight cannot be written, for five reasons."""
-    # A file's columns may be null, and then the schema says so.
+    """Return rows of which one in eight cannot be written, for five reasons."""
+    # Columns of files are nullable, which the schema would show.
     row = f.coalesce("id", f.lit(0))
     rest = row % EVERY
     value = f.struct(
@@ -62,7 +62,7 @@ def orders(numbers: DataFrame, topic: str) -> DataFrame:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a test writes to."""
+    """The topics that a test writes to, and its folder."""
 
     cluster: Any
     topic: str
@@ -70,7 +70,7 @@ class Target:
     folder: Path
 
     def job(self, **more: str) -> WriteJob:
-        """The write of all rows, with *more* options."""
+        """Return the write of all rows, with *more* options."""
         options = {
             "kafka.bootstrap.servers": self.cluster.bootstrap_servers,
             "kafka.max.request.size": "20000",
@@ -156,7 +156,7 @@ def test_too_many_bad_rows_leave_nothing(write: Way, spark: SparkSession, target
         for topic, count in ((target.topic, 3), (target.dead_letters, 2)):
             for partition in range(count):
                 producer.send(ProducerRecord(topic, b"after", key=b"-1", partition=partition))
-    # Transactions that were still open would hold back readers from what follows them.
+    # An open transaction would hide the records after it from readers.
     assert keys_in(target, target.topic) == [-1] * 3
     assert keys_in(target, target.dead_letters) == [-1] * 2
     write(spark, target.job(deadLetterTopic=target.dead_letters, maxBadRows="13 %"))

@@ -1,6 +1,6 @@
-"""The whole of Spark killed with -9 while it writes in all ways of exactly once; every topic ends up exact.
+"""All processes of Spark are killed with -9 while it writes in all ways of exactly once; every topic ends up exact.
 
-How often: KAFKALITE_SPARK_KILLS.
+KAFKALITE_SPARK_KILLS sets the number of kills.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, WayVerdict]:
-    """Of all ways in one Spark: each kill hits each of them, at a step of its own."""
+    """Return the verdicts on all ways in one Spark: each kill hits all of them, each at another step."""
     broker = BrokerProcess(tmp_path_factory.mktemp("broker"))
     broker.start()
     try:

@@ -1,4 +1,4 @@
-"""Each row of docs/errors.md: its error is raised in each way to write, as the page names it, with its attributes."""
+"""Each row of docs/errors.md: each way to write raises its error, with the name and the attributes on the page."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from tests.support.mistakes import (
 from tests.support.mistakes import PAGE as FROM_SPARK
 from tests.support.spark_version import VERSION, requires_data_sources
 
-#: Lines of an error of a task that Spark 4.0 and 4.1 print more, because a stream repeats the stack of its job.
+#: Additional lines of a task's error in Spark 4.0 and 4.1, where a stream repeats the stack of its job.
 _MORE_OF_TASKS: Final = 30
 PAGE: Final = Path(__file__).parents[2] / "docs" / "errors.md"
 
 
-#: Why a row is not raised here.
+#: Row → the reason why it is not raised here.
 ELSEWHERE: Final[Mapping[str, str]] = {
     "RequirementError": "only another version of a package raises it",
     **dict.fromkeys(
@@ -102,14 +102,15 @@ def refused() -> Iterator[Mapping[str, Mapping[str, str]]]:
 def raised(
     name: str, way: Way, spark: SparkSession, columns: tuple[str, ...], options: Mapping[str, str], folder: Path
 ) -> Any:
-    """The error of kafkalite; and one that is raised in a program is that error."""
+    """Return kafkalite's error; an error that is raised in the program is that error itself."""
     (folder / "rows").mkdir(exist_ok=True)
     (folder / "rows" / "one.txt").write_text("a row\n")
     with pytest.raises(Exception) as caught:
         way(spark, columns, options, folder)
     cause = kafka_sink.cause_of(caught.value)
     if not isinstance(cause, SinkWriteError):
-        # Of the driver: the sentence follows one frame of ours, if any, and only the line for programs follows it.
+        # In a driver's error the sentence follows at most one frame of kafkalite, and only the line for programs
+        # follows it.
         said = str(caught.value)
         assert said.count("/kafka_sink/") == (way is not by_write)
         last = said.partition("\n SQLSTATE")[0].splitlines()

@@ -1,4 +1,4 @@
-"""Bad input and bad brokers: the error names what was wrong, what was seen, what was expected, and what to do."""
+"""Bad input and bad brokers: the error names the fault, the value found, the value expected, and the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(spark: SparkSession) -> DataFrame:
 
 
 def message_of(df: DataFrame, mode: str | None = "append" if HAS_DATA_SOURCES else None, **options: str) -> str:
-    """The text of the error that writing *df* by the format raises; without a *mode*, that of ``write``."""
+    """Return the text of the error of writing *df* with the format; without a *mode* with ``write``."""
     given = {name.replace("__", "."): value for name, value in options.items()}
     with pytest.raises(Exception) as caught:
         if mode is not None:
@@ -158,7 +158,7 @@ def test_record_too_large(spark: SparkSession, cluster: Any, new_topic: NewTopic
     assert "row 0 of this task" in text
 
 
-#: The row 10,003 lies in the second of the batches that Spark hands over, which have 10,000 rows.
+#: Row 10,003 is in the second one of Spark's Arrow batches of 10,000 rows.
 GUILTY = "id = 10003"
 
 
@@ -185,7 +185,7 @@ def test_unwritable_row_number_counts_over_the_whole_task(
     first, second = new_topic(), new_topic()
     options = {"kafka__bootstrap__servers": cluster.bootstrap_servers}
     if by_column:
-        # The limits of topics that rows name are not known.
+        # The sink does not know the limits of topics that rows name.
         expected = expected.replace("max.message.bytes of the topic", "kafka.max.request.size")
         columns = [*columns, f"if(id % 2 = 0, '{first}', '{second}') as topic"]
     else:
@@ -220,7 +220,7 @@ def test_an_exactly_once_write_that_cannot_begin_says_why_once(rows: DataFrame, 
     )
     assert "topic 'nowhere' for the progress (option progressTopic) does not exist" in missing
     for text in (unreachable, missing):
-        # Spark's own, from the planner's process; a write of the program has no other process.
+        # Spark's traceback of the planner's process; a write of the program has no other process.
         assert text.count("Traceback") == HAS_DATA_SOURCES
         assert "Could not serialize" not in text
 

@@ -1,6 +1,6 @@
-"""The notebooks in ``examples/``: their cells run from top to bottom, and their outputs are kept.
+"""The notebooks in ``examples/``: their cells run from top to bottom, with the stored outputs.
 
-KAFKALITE_EXAMPLES=examples writes them anew with the outputs of the run.
+KAFKALITE_EXAMPLES=examples rewrites the notebooks with the outputs of the run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def test_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch
     import nbformat
     from nbclient import NotebookClient
 
-    # The kernel of this interpreter, also where another one is registered under its name.
+    # The kernel of this interpreter, even if another one is registered under its name.
     kernel = tmp_path / "kernels" / "python3"
     kernel.mkdir(parents=True)
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -39,7 +39,7 @@ def test_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")]))
-    # nbformat has types for none of its functions.
+    # nbformat's functions have no types.
     read: Callable[..., Any] = nbformat.reads
     write: Callable[..., str] = nbformat.writes
     book = read((EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8"), as_version=4)
@@ -50,7 +50,7 @@ def test_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch
 
 
 def cleaned(book: Any) -> Any:
-    """*book* without what differs between two machines: times, and what Spark's JVM says of the machine."""
+    """Return *book* without machine-dependent output: times, and the JVM's lines about the machine."""
     for cell in book["cells"]:
         cell["metadata"] = {}
         if cell["cell_type"] == "code":

@@ -1,4 +1,4 @@
-"""A batch that ends in Spark's planner, before any task, has a line in the report as every other failed write."""
+"""A batch that fails in Spark's planner, before any task, has a line in the report like every other failed write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = StructType().add("value", "string")
 def test_a_batch_refused_by_the_planner_is_in_the_report(
     cluster: Any, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    # Spark 3.5 cannot import it.
+    # Spark 3.5 cannot import this module.
     from kafka_sink.spark.data_source import KafkaliteDataSource
 
     topic, report, checkpoint = new_topic(1), tmp_path / "report.jsonl", tmp_path / "checkpoint"

@@ -1,6 +1,6 @@
-"""Why Spark does not find ``format("kafkalite")``: a check names the cause, and ``register`` mends it; then the sink, a
-login over TLS and the embedded broker. In a process of its own, whose environment names no interpreter, and in Pythons
-without what macOS lacks."""
+"""Causes for which Spark does not find ``format("kafkalite")``: a check names the cause, and ``register`` removes it;
+then the sink, a login over TLS and the embedded broker. In a separate process, whose environment names no interpreter,
+and in Pythons without the features that macOS lacks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = requires_data_sources
 ROOT: Final = Path(__file__).parents[2]
 HIDING: Final = ROOT / "tests" / "support" / "as_on_macos"
 
-#: The interpreter that Spark finds first cannot be run, and its environment names no other one, as with
-#: spark.pyspark.python alone. Without its session the thread is as an interrupt leaves it.
+#: The interpreter that Spark finds first cannot run, and its environment names no other one, as with
+#: spark.pyspark.python alone. Without its session the thread is in the state after an interrupt.
 JOB: Final = """
 import json, os, selectors, socket, sys, threading
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_register_mends_lookup_and_no_part_of_linux_is_needed(tmp_path: Path) ->
     temporary, hiding = tmp_path / "temporary", tmp_path / "hiding"
     temporary.mkdir()
     hiding.mkdir()
-    # PySpark 4.0 imports it at once if it is there, and it needs what is hidden.
+    # PySpark 4.0 imports psutil if it is installed, and psutil needs the hidden features.
     (hiding / "psutil.py").write_text("raise ImportError\n")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     environ |= {"PATH": f"{tmp_path}:{environ['PATH']}", "TMPDIR": str(temporary)}
@@ -111,5 +111,5 @@ def test_register_mends_lookup_and_no_part_of_linux_is_needed(tmp_path: Path) ->
     assert registered.startswith("ok | ")
     assert written == "[100, 300, 200]"
     assert lacks == '[["PollSelector", false, false], ["PollSelector", false, false]]'
-    # The keys of both sides were in files, which are gone.
+    # The temporary files with the keys of both sides are deleted.
     assert list(temporary.glob("*.pem")) == []

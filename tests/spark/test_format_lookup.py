@@ -1,4 +1,4 @@
-"""``format("kafkalite")`` is found after ``register``: in any thread, after any interrupt, with any interpreter."""
+"""Spark finds ``format("kafkalite")`` after ``register``: in any thread, after any interrupt, with any interpreter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS: Final = "cast(id as string) as value"
 
 
 def errors_of(work: Callable[[int], object], kind: type[threading.Thread]) -> list[str]:
-    """What goes wrong in threads that all do *work* at once."""
+    """Run *work* in several threads at once; return the texts of their errors."""
     found: list[str] = []
     barrier = threading.Barrier(THREADS)
 
@@ -127,7 +127,7 @@ def test_register_spares_what_a_first_write_waits_for(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     installed = str(Path(pyspark.__file__).resolve())
     assert json.loads(done.stdout) == [False, "kafkalite-python", "ok", [installed], True]
-    # Neither a second search nor a second registration.
+    # Spark has neither searched nor registered a second time.
     assert "lookup_data_sources" not in done.stderr and "DataSourceManager" not in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Every way to write, on what hosted Kafkas offer: only in the long run."""
+"""Every way to write, with the restrictions of hosted Kafkas: only in the long run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the jobs of ``spark_jobs`` say of wrong arguments, in a Spark that runs already."""
+"""The errors of the jobs in ``spark_jobs`` for wrong arguments, in a Spark that runs already."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_errors_are_one_line(
     monkeypatch.setattr(sys, "argv", [job, *given])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "spark_jobs" / job), run_name="__main__")
-    # What SystemExit carries as text the interpreter prints.
+    # The interpreter prints a text in SystemExit.
     said = str(ended.value.code) if isinstance(ended.value.code, str) else capsys.readouterr().err
     assert says in said
     assert len(said.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The jobs of ``spark_jobs`` by spark-submit, as a scheduler runs them, read back with a foreign client."""
+"""The jobs of ``spark_jobs``, run with spark-submit as by a scheduler; another project's client reads the rows."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def topic(broker: BrokerProcess) -> str:
 
 
 class Job:
-    """One run of a job under spark-submit, in a process group of its own, which :meth:`kill` ends at the latest."""
+    """One run of a job with spark-submit, in its own process group, which :meth:`kill` ends at the latest."""
 
     def __init__(self, name: str, *arguments: str, log: Path, programs: Path | None = None, terminal: str = "") -> None:
-        """*programs* are found before the system's; *terminal* is the name of one to start on."""
+        """Start the job; *programs* is a folder before those of PATH, *terminal* a device to run on."""
         self.log = log
         environment = {
             **os.environ,
@@ -72,7 +72,7 @@ class Job:
             # The first terminal that a session's leader opens is the session's own.
             command = ["sh", "-c", 'exec "$@" < "$0"', terminal, *command]
         with log.open("wb") as output:
-            # What is started here is the JVM; the job's Python is its child.
+            # This process becomes the JVM; the job's Python is its child.
             self.process = subprocess.Popen(
                 command, env=environment, stdout=output, stderr=output, start_new_session=True
             )
@@ -84,7 +84,7 @@ class Job:
             raise AssertionError(self.printed()) from None
 
     def kill(self) -> None:
-        """End what is left of it: the JVM, and the job's Python if that has outlived the JVM."""
+        """Kill the processes that still run: the JVM, and the job's Python even if it has outlived the JVM."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -98,7 +98,7 @@ StartJob = Callable[..., Job]
 
 @pytest.fixture
 def start() -> Iterator[StartJob]:
-    """Starts jobs, of which none outlives the test."""
+    """Return a function that starts jobs, which end with the test."""
     with contextlib.ExitStack() as ending:
 
         def start_one(*arguments: str, **options: Any) -> Job:
@@ -167,11 +167,11 @@ def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     stopped_s = time.monotonic() - started
     batches = len(report.read_text().splitlines())
     assert "the current micro-batch is completed first" in job.printed()
-    # Written is done: no batch is between Kafka and Spark.
+    # Every batch in Kafka is also committed in Spark's checkpoint.
     assert len(list((checkpoint / "commits").glob("[0-9]*"))) == batches
 
     add_files(range(BATCHES // 2, BATCHES))
-    # The next start finds the session of the tests, which is not for it to stop.
+    # The next start finds the session of the tests, which it must not stop.
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     monkeypatch.setattr(sys, "argv", [STREAM_JOB, *arguments, "--until-written"])
     runpy.run_path(str(ROOT / "spark_jobs" / STREAM_JOB), run_name="__main__")
@@ -182,7 +182,7 @@ def test_sigterm_ends_after_micro_batch_and_next_start_continues(
     figure("stopped", f"{batches} of {BATCHES} micro-batches, {stopped_s:.1f} s after SIGTERM to the JVM")
 
 
-#: At the worst moment: when Hadoop's local file system has started it, Ctrl-C comes, to the whole process group.
+#: A program that Hadoop's local file system starts; it sends Ctrl-C to the whole process group, the worst moment.
 CTRL_C = """#!/bin/sh
 if mv '{0}/armed' '{0}/came' 2>/dev/null; then kill -INT 0; fi
 PATH=${{PATH#*:}} exec chmod "$@"
@@ -227,7 +227,7 @@ def test_ctrl_c_ends_foreach_batch_of_a_socket_well(
     assert (tmp_path / "came").exists()
     ended = Counter([b"one", b"two", b"three"])
     if on_terminal:
-        # What Hadoop has started does not hear of it.
+        # The terminal's Ctrl-C does not reach the programs that Hadoop has started.
         ended[b"four"] += 1
         assert "the current micro-batch is completed first" in job.printed()
     else:

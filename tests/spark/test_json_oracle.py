@@ -23,13 +23,13 @@ pytestmark = [
 
 ROWS = 200
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "+05:30", "Africa/Monrovia")
-#: A number with an exponent or a fraction, outside of quotes or not.
+#: A number with a fraction and possibly an exponent, with or without quotes.
 _FLOAT = re.compile(r"-?\d+\.\d+(?:E-?\d+)?")
 
 
 def same_doubles(ours: str, theirs: str) -> str:
-    """*theirs* with our texts of doubles where both mean the same number and ours is no longer: before version 19 Java
-    has some more digits in rare cases (JDK-4511638)."""
+    """Return *theirs* with kafkalite's texts of doubles where both are the same number and kafkalite's is not longer:
+    before version 19 Java prints more digits in rare cases (JDK-4511638)."""
     texts = iter(_FLOAT.findall(ours))
 
     def nearest(match: re.Match[str]) -> str:
@@ -40,7 +40,7 @@ def same_doubles(ours: str, theirs: str) -> str:
 
 
 def by_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a task, whose timestamps have the session's time zone."""
+    """Encode rows in a task, where timestamps have the session's time zone."""
     for batch in batches:
         rows = batch.column("value")
         payloads = JsonEncoder(rows.type, "value").encode(rows).cast(pa.string())

@@ -1,5 +1,5 @@
-"""Settings of Spark's session that change what ``to_json`` and ``to_avro`` write: with each value the payloads are
-theirs, or the rows are refused that would have others.
+"""Settings of Spark's session that change the output of ``to_json`` and ``to_avro``: with each value the payloads are
+equal to theirs, or the sink refuses the rows whose payloads would differ.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def session_with(spark: SparkSession, **settings: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def frame(spark: SparkSession) -> DataFrame:
-    """A column of a table with a default is as the catalog marks it. Spark 3.5 loses the mark when it simplifies the
-    expressions of a plan, but not of rows that it has kept."""
+    """Return rows with a table's column, which has the catalog's metadata of its default. Spark 3.5 drops the metadata
+    when it simplifies the expressions of a plan, but not for rows that it has cached."""
     metadata = {"EXISTS_DEFAULT": "5", "CURRENT_DEFAULT": "5"}
     schema = StructType([StructField("of_table", IntegerType(), metadata=metadata)])
     return spark.createDataFrame([(None,)], schema).selectExpr(f"{COLUMNS} as value").localCheckpoint()
@@ -111,7 +111,7 @@ def test_payloads_follow_the_settings(frame: DataFrame, cluster: Any, way: str, 
 
 
 def encoded(encoder: ColumnEncoder, rows: pa.Array) -> dict[int, bytes]:
-    """The payloads of the *rows* that are not refused."""
+    """Return the payloads of the *rows* that *encoder* accepts, by row number."""
     left = list(range(len(rows)))
     while True:
         try:
@@ -145,7 +145,7 @@ def test_texts_that_legacy_changes_are_refused(spark: SparkSession, zone: str) -
         payloads = encoded(format_of("json").encoder(form, rows.type), rows)
         written += [payloads.get(row) for row in range(len(rows))]
     for payload, corrected, legacy in zip(written, texts["CORRECTED"], texts["LEGACY"], strict=True):
-        # Some times before 1900 have the same text: they are refused, too.
+        # The sink also refuses some times before 1900 whose text is the same.
         is_old = zone != "UTC" and legacy[6] in "01"
         assert payload == legacy.encode() or (payload is None and (corrected != legacy or is_old)), (corrected, legacy)
 
@@ -154,7 +154,7 @@ def test_texts_that_legacy_changes_are_refused(spark: SparkSession, zone: str) -
 @pytest.mark.behaviour("Avro", "With each datetimeRebaseModeInWrite rows are those of to_avro, or refused")
 @pytest.mark.parametrize("mode", ["CORRECTED", "EXCEPTION", "LEGACY"])
 def test_rebase_modes_are_those_of_to_avro(spark: SparkSession, mode: str) -> None:
-    """``to_avro`` is Spark's ``AvroSerializer``, of which the values before Avro's encoding are seen here."""
+    """``to_avro`` is Spark's ``AvroSerializer``, whose values the test reads before Avro's encoding."""
     names = {"d": "date", "t": "timestamp-micros", "m": "timestamp-millis", "l": "local-timestamp-micros"}
     types = {name: {"type": "int" if name == "d" else "long", "logicalType": kind} for name, kind in names.items()}
     fields = [{"name": name, "type": kind} for name, kind in types.items()]

@@ -26,7 +26,7 @@ ROWS = 200
 
 
 def orders(spark: SparkSession, *more: str) -> DataFrame:
-    """Rows with a number as the key, and a struct of which some fields are null; one value in 50 is null."""
+    """Return rows with a number as the key, and a struct with some null fields; one value in 50 is null."""
     columns = (
         "coalesce(id, 0) as id",
         "if(id % 3 > 0, concat('customer \"', id, '\\ü'), null) as customer",

@@ -30,21 +30,21 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.skipif(not CGROUP, reason="only with --kubernetes"), pytest.mark.timeout(3000)]
 ROWS = 40_000
-#: Read in every run, so that a page which no longer has it is seen without Kubernetes.
+#: Read in every run, so that the test fails without Kubernetes, too, if the page no longer has the command.
 COMMAND = block(PAGE, "k8s://")
 NAMESPACE = "orders"
 IMAGE = "registry.example/orders:1"
 JOB_S = 1500.0
 #: The folder for input and checkpoints in all pods.
 DATA = "/data"
-#: The listener of the pods. The ports are free in a network namespace.
+#: The listener for the pods. The ports are free in a network namespace.
 KAFKA = (
     *("--port", "19092", "controller.quorum.voters=1@127.0.0.1:19093"),
     f"listeners=PLAINTEXT://127.0.0.1:19092,PODS://{HOST}:9092,CONTROLLER://127.0.0.1:19093",
     f"advertised.listeners=PLAINTEXT://127.0.0.1:19092,PODS://{HOST}:9092",
     "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PODS:PLAINTEXT",
 )
-#: What the entry point of Apache's Spark image does.
+#: The part of the entry point of Apache's Spark image that the pods need.
 ENTRY = """#!/bin/bash
 set -eu
 role=$1
@@ -63,13 +63,13 @@ case "$role" in
             --podName "$SPARK_EXECUTOR_POD_NAME" ;;
 esac
 """
-#: What Kubernetes runs before it ends an executor (``spark.decommission.enabled``).
+#: The script that Kubernetes runs before it ends an executor (``spark.decommission.enabled``).
 DECOMMISSION = """#!/bin/bash
 kill -s SIGPWR 1
 timeout 60 tail --pid=1 -f /dev/null
 """
-#: Pods ask for little of a small machine's processors, and those that have failed stay to be seen. The test waits for
-#: the driver itself, also for one that it kills.
+#: Pods request a small share of a small machine's CPUs, and failed pods remain for the test to read. The test itself
+#: waits for the driver, even for one that it kills.
 SETTINGS = """
 spark.kubernetes.submission.waitAppCompletion false
 spark.kubernetes.driver.request.cores 100m
@@ -116,7 +116,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
 
 
 class Job:
-    """What the page submits: its image, whose programs are this machine's by mounts, and the job in it."""
+    """The submission of the page: its image, with this machine's programs in mounted folders, and the job."""
 
     def __init__(self, folder: Path, kubernetes: Kubernetes) -> None:
         self._kubernetes = kubernetes
@@ -143,8 +143,8 @@ class Job:
         kubernetes.load_image(folder / "orders.tar")
 
     def submit(self, source: str, *arguments: object, **settings: str) -> dict[str, Any]:
-        """Submit the job *source* with other *settings* than the page's; its driver's pod when it has ended, or when it
-        was killed."""
+        """Submit the job *source* with *settings* that replace those of the page; return its driver's pod after it has
+        ended or was killed."""
         (self._jobs / "orders.py").write_text(source)
         command = replaced(COMMAND, "https://kubernetes.example:6443", self._kubernetes.address)
         command = replaced(command, "orders.py\n", f"orders.py {' '.join(map(str, arguments))}\n")
@@ -166,7 +166,7 @@ class Job:
         return self._kubernetes.pods(NAMESPACE, f"spark-role={role}")
 
     def kill(self, role: str) -> bool:
-        """Kill a running pod; false if there is none."""
+        """Kill a running pod of *role*; return false if there is none."""
         running = [pod for pod in self.pods(role) if pod["status"]["phase"] == "Running"]
         for pod in running[:1]:
             self._kubernetes.kill(pod)
@@ -174,7 +174,7 @@ class Job:
 
 
 def volumes(mounted: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
-    """Spark's settings that mount folders of the machine by their paths in pods."""
+    """Yield Spark's settings that mount folders of the machine at their paths in pods."""
     for role in ("driver", "executor"):
         for number, (path, folder) in enumerate(mounted.items()):
             name = f"spark.kubernetes.{role}.volumes.hostPath.folder-{number}"
@@ -201,7 +201,7 @@ def write_orders_image(archive: Path) -> None:
         "etc/passwd": b"root:x:0:0::/root:/bin/bash\nspark:x:185:185::/tmp:/bin/bash\n",
         "etc/group": b"root:x:0:\nspark:x:185:\n",
     }
-    # Debian's Java reads its settings there.
+    # Debian's Java reads its settings from these files.
     java = (file for folder in Path("/etc").glob("java-*") for file in folder.rglob("*") if file.is_file())
     files |= {str(file).lstrip("/"): file.read_bytes() for file in java}
     folders = ("tmp", "proc", "sys", "dev", "usr", "opt/spark/work-dir")
@@ -215,14 +215,14 @@ def job(tmp_path_factory: pytest.TempPathFactory, kubernetes: Kubernetes) -> Job
 
 
 def counted(kafka: RealKafka, topic: str) -> tuple[int, int]:
-    """How many of the numbers below ROWS are missing, and how many values are there beside each of them once."""
+    """Return how many of the numbers below ROWS are missing, and the number of values besides each of them once."""
     expected = Counter(str(number).encode() for number in range(ROWS))
     found = Counter(message.value or b"" for message in read_topic(kafka.bootstrap_servers, topic))
     return (expected - found).total(), (found - expected).total()
 
 
 def was_killed(pod: dict[str, Any]) -> bool:
-    """Whether the kernel has killed the main process of one of its containers because of its memory."""
+    """Return whether the kernel has killed the main process of a container of *pod* for its memory."""
     states = [
         state for each in pod["status"].get("containerStatuses", ()) for state in (each["state"], each["lastState"])
     ]
@@ -261,7 +261,7 @@ def test_killed_driver_is_submitted_again(job: Job, kafka: RealKafka, kubernetes
     for way in cluster_job.WAYS:
         missing, more = counted(kafka, f"again-{way}")
         figure(f"driver killed, {way}", f"{ROWS} rows: missing {missing}, more {more}")
-        # At least once writes all rows each time.
+        # At least once writes all rows in each run.
         assert (missing, more) == (0, 2 * ROWS if way == "once" else 0), way
 
 
@@ -278,7 +278,7 @@ def test_memory_of_the_page_is_enough(job: Job, kafka: RealKafka, kubernetes: Ku
         driver = job.submit(LARGE, f"{HOST}:9092", "large", rows, **settings)
     assert driver["status"]["phase"] == "Succeeded", kubernetes.log(driver)[-6000:]
     executors = [pod for pod in job.pods("executor") if pod["metadata"]["uid"] not in before]
-    # None has been replaced.
+    # No executor was replaced.
     assert len(executors) == 2
     assert not any(was_killed(pod) for pod in (driver, *executors))
     seen = [memory.pods[pod["metadata"]["uid"]] for pod in (driver, *executors)]
@@ -291,7 +291,7 @@ def test_memory_of_the_page_is_enough(job: Job, kafka: RealKafka, kubernetes: Ku
 
 def test_pod_over_its_limit_is_seen(job: Job, kubernetes: Kubernetes) -> None:
     container = {
-        # As a Python worker is: not the main process of its container.
+        # Like a Python worker, tail is not the main process of its container.
         **{"name": "tail", "image": IMAGE, "command": ["/usr/bin/bash", "-c", "tail /dev/zero; sleep 3"]},
         **{"resources": {"limits": {"memory": "64Mi"}}, "volumeMounts": [{"name": "usr", "mountPath": "/usr"}]},
     }

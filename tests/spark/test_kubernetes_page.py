@@ -1,4 +1,4 @@
-"""The spark-submit of docs/clusters.md for Kubernetes, up to the pod of the driver that Spark asks for."""
+"""The spark-submit of docs/clusters.md for Kubernetes, up to Spark's request for the driver's pod."""
 
 from __future__ import annotations
 

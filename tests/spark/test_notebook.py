@@ -1,4 +1,4 @@
-"""What a notebook shows: the newest records as a DataFrame, and results as tables."""
+"""The output in notebooks: the newest records as a DataFrame, and results as tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_peek_and_report(spark: SparkSession, cluster: Any, new_topic: Callable[
     assert f"<td>{topic}-0</td>" in html
 
     shown = peek(spark, {**options, "txnAppId": "not of interest"}, 5)
-    # As Spark's Kafka source has them, with includeHeaders.
+    # The columns are those of Spark's Kafka source with includeHeaders.
     assert shown.dtypes == [
         ("key", "binary"),
         ("value", "binary"),

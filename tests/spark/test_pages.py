@@ -1,4 +1,4 @@
-"""Blocks of code on the pages that need nothing but a cluster and a DataFrame do what they say."""
+"""Code on the pages that needs only a cluster and a DataFrame does what the pages say."""
 
 from __future__ import annotations
 

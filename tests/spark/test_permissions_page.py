@@ -1,4 +1,4 @@
-"""The table of docs/permissions.md: each way to write works with exactly its ACLs, and says which one is missing."""
+"""The table of docs/permissions.md: each way to write works with exactly its ACLs; its error names a missing one."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def guarded() -> Iterator[EmbeddedCluster]:
 
 
 class Job:
-    """A job that writes in one way to a topic, with a name of its own."""
+    """A job that writes in one way to a topic with a unique name."""
 
     _numbers = itertools.count()
 
@@ -105,7 +105,7 @@ class Job:
             kafka_sink.write(df, options=self.options)
 
     def check(self) -> CheckReport:
-        """What ``kafka_sink.check`` finds on the driver, which looks for permissions."""
+        """Return the findings of ``kafka_sink.check`` on the driver, which checks permissions."""
         properties = {
             name.removeprefix("kafka."): value for name, value in self.options.items() if name.startswith("kafka.")
         }

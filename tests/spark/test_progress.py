@@ -1,4 +1,4 @@
-"""Figures of a real stream as its program hears them; and the trigger that hands no rows to Python."""
+"""Figures of a real stream as its program's listeners get them; and the trigger that passes no rows to Python."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_listener_reports_progress_of_every_batch(
         run_until_stopped(stream.trigger(availableNow=True).start())
         deadline = time.monotonic() + LIMIT_S
         while len(told) < 3 and time.monotonic() < deadline:
-            # Spark tells its listeners some time after the batch.
+            # Spark notifies its listeners some time after the batch.
             time.sleep(0.02)
     finally:
         spark.streams.removeListener(listener)
@@ -102,7 +102,7 @@ def test_a_write_tells_its_lineage(
 ) -> None:
     source, events, topic = tmp_path / "rows.txt", tmp_path / "events.jsonl", new_topic(1)
     source.write_text("a\nb\nc\n")
-    # A busy machine imports OpenLineage's library for longer than a write waits.
+    # On a busy machine the import of OpenLineage's library takes longer than a write waits.
     monkeypatch.setattr(lineage, "LONGEST_S", 60.0)
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(events))

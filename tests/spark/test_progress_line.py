@@ -1,4 +1,4 @@
-"""The progress line of kafka_sink.write inside a real Spark, on what says that it is a terminal."""
+"""The progress line of kafka_sink.write inside a real Spark, on a stream that claims to be a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 
 
 def rows_of_which_half_waits(spark: SparkSession, seen: Path) -> DataFrame:
-    """1,000 rows in two tasks; the second waits until *seen* exists."""
+    """Return 1,000 rows in two tasks; the second one waits until *seen* exists."""
 
     def await_seen(batches: Iterator[Any]) -> Iterator[Any]:
         deadline = time.monotonic() + LIMIT_S
@@ -44,14 +44,14 @@ def rows_of_which_half_waits(spark: SparkSession, seen: Path) -> DataFrame:
                 time.sleep(0.05)
             yield batch
 
-    # Of the same width, so that their texts have the order of the numbers.
+    # Texts of the same width have the order of their numbers.
     numbers = spark.range(0, 1000, 1, 2).selectExpr("lpad(cast(id as string), 3, '0') as value")
     return numbers.mapInArrow(await_seen, "value string")
 
 
 def held_back_ms(spark: SparkSession) -> int:
-    """When Spark's own progress bar was last held back, or erased at the end of a job."""
-    # Spark has no public way to its bar.
+    """Return the time when Spark's own progress bar was last delayed, or erased at the end of a job."""
+    # Spark has no public access to its bar.
     context: Any = spark.sparkContext
     bar = context._jsc.sc().progressBar().get()
     field = bar.getClass().getDeclaredField("lastFinishTime")
@@ -85,9 +85,9 @@ def test_line_has_rows_of_tasks_that_have_ended(
     assert "\rkafkalite: 500 rows acknowledged, " in terminal.getvalue()
     # The line is erased in the end.
     assert terminal.getvalue().endswith(" \r")
-    # Spark itself does this at the end of a job, and none had ended.
+    # Spark itself sets the time only at the end of a job, and none had ended.
     assert held_back[0] > before_ms
-    # The next job of this thread is in no group of the write's.
+    # The next job of this thread is not in the write's group.
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
 
 

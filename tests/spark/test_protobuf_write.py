@@ -1,5 +1,5 @@
 """Columns written as Protobuf on a real Spark, in every way to write, with a registry and without one: Google's library
-and confluent-kafka's deserializer read what was written.
+and confluent-kafka's deserializer read the payloads.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ message Order {
 
 
 def orders(numbers: DataFrame) -> DataFrame:
-    """Rows with structs as keys and values, of which some fields are null; one value in 30 is null."""
-    # A file's columns may be null, and then the schema says so.
+    """Return rows with structs as keys and values, with some null fields; one value in 30 is null."""
+    # Columns of files are nullable, which the schema would show.
     numbers = numbers.select(f.coalesce("id", f.lit(0)).alias("id"))
     line = f.struct(f.concat(f.lit("sku-"), f.col("id")).alias("sku"), (f.col("id") % 5).cast("int").alias("count"))
     columns = (
@@ -63,7 +63,7 @@ def orders(numbers: DataFrame) -> DataFrame:
 
 
 def paid(numbers: DataFrame) -> DataFrame:
-    """Rows for the given schema."""
+    """Return rows for the given schema."""
     row = f.coalesce("id", f.lit(0))
     value = f.struct(
         row.alias("id"),
@@ -108,7 +108,7 @@ def as_dict(message: Any) -> Any:
 
 
 def plain(row: Any) -> Any:
-    """A row of *orders* as MessageToDict shows it."""
+    """Return a row of :func:`orders` as MessageToDict shows it."""
     if row is None:
         return None
     found = {"id": str(row.id), "weight": row.weight, "tags": row.tags, "lines": row.lines or []}
@@ -145,7 +145,7 @@ def test_confluents_deserializer_reads_every_row(message: str, spark: SparkSessi
     more = {"key__schema": GIVEN, "value__schema": GIVEN, "value__message": message}
     rows, options = paid(spark.range(ROWS)), target.options(schema__registry__url=target.url, **more)
     if message == "shop.Order" and HAS_DATA_SOURCES:
-        # The schema is compiled in Spark's planner process.
+        # Spark's planner process compiles the schema.
         rows.write.format("kafkalite").mode("append").options(**options).save()
     else:
         kafka_sink.write(rows, options=options)
@@ -161,7 +161,7 @@ def test_confluents_deserializer_reads_every_row(message: str, spark: SparkSessi
         shown |= {} if row["customer"] is None else {"customer": row["customer"]}
         shown |= {"state": "PAID"} if row["state"] == "PAID" else {}
         assert found[number] == shown
-    # The second message of the schema stands at [1]: a length of 1, and 1, both with zig-zag.
+    # The index of the schema's second message is [1]: the length 1 and the index 1, both in zig-zag.
     assert {(each[:6][5:], row[5:7]) for each, row in target.payloads()} == {(b"\x00", b"\x02\x02")}
 
 

@@ -1,4 +1,4 @@
-"""Batches that a thread of the program's own writes, queries of another session, and one app_id for two topics."""
+"""Batches written by the program's own threads, queries of another session, and one app_id for two topics."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_threads_of_foreach_batch_know_their_query(
 
     add_file(tmp_path, "a")
     run(spark, tmp_path, both)
-    # The same batch again is skipped, whichever thread writes it.
+    # A repeated batch is skipped in any thread.
     for path in (tmp_path / "checkpoint" / "commits").glob("*0*"):
         path.unlink()
     run(spark, tmp_path, one_by_one)
@@ -87,7 +87,7 @@ def test_threads_of_foreach_batch_know_their_query(
 def test_one_app_id_twice_is_refused_for_unknown_queries(
     spark: SparkSession, cluster: Any, new_topic: NewTopic
 ) -> None:
-    """As over Spark Connect, where nobody tells the query."""
+    """The query is unknown, as over Spark Connect."""
     topic, rows = new_topic(1), spark.range(10).selectExpr("cast(id as string) as value")
     write_batch = kafka_sink.foreach_batch(
         {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic}, app_id=topic

@@ -1,4 +1,4 @@
-"""Spark finds the format by itself where the package is installed; no call to register()."""
+"""Spark finds the format automatically if the package is installed, without a call to register()."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_editable_install_registers_itself(cluster: Any, new_topic: Callable[
 
 @requires_data_sources
 def test_the_module_that_spark_imports_needs_nothing_heavy() -> None:
-    """One pyspark_* module that fails or dawdles on import costs every Python data source of the machine."""
+    """A pyspark_* module that fails or takes long on import affects all Python data sources of the machine."""
     code = (
         "import sys; import pyspark.sql.datasource; sparks_own = set(sys.modules); import pyspark_kafkalite; "
         "print(sorted({'pyarrow', 'numpy', 'pandas', 'lz4', 'zstandard'} & (set(sys.modules) - sparks_own)))"

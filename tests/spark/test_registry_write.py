@@ -1,5 +1,5 @@
-"""Avro with a schema registry on a real Spark: confluent-kafka's deserializer reads what was written, from the same
-registry; what the registry refuses is refused before any task."""
+"""Avro with a schema registry on a real Spark: confluent-kafka's deserializer reads the payloads, with the same
+registry; a schema that the registry refuses fails the write before any task."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Orders:
         kafka_sink.write(df, options=self.options(**more))
 
     def read(self) -> list[tuple[Any, Any]]:
-        """Keys and values in their order, as confluent-kafka's deserializer reads them."""
+        """Return sorted keys and values, as confluent-kafka's deserializer reads them."""
         read = AvroDeserializer(self.client)
         key, value = (SerializationContext(self.topic, part) for part in (MessageField.KEY, MessageField.VALUE))
         messages = read_topic(self._servers, self.topic)
@@ -153,7 +153,7 @@ def test_latest_schema_decides_what_is_written(spark: SparkSession, orders: Orde
     value = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["null", "float"]}]}
     orders.client.register_schema(f"{orders.topic}-key", Schema('"long"', "AVRO"))
     orders.client.register_schema(f"{orders.topic}-value", Schema(json.dumps(value), "AVRO"))
-    # A registry that had no schema is asked again.
+    # The sink does not cache that the registry had no schema.
     orders.write(rows(spark.range(2)), **latest)
     assert orders.read() == [(0, {"id": 0.0}), (1, {"id": 1.0})]
     with pytest.raises(ConfigError, match=r"column 'value\.name' has no field in the schema's record Order"):

@@ -1,4 +1,4 @@
-"""Secrets that options only refer to are nowhere in what Spark keeps, shows and sends."""
+"""Spark neither stores nor shows nor sends the secrets that options only refer to."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.spark_version import requires_data_sources
 ROOT = Path(__file__).parents[2]
 USER_SECRET = "leak-s3cret-of-alice"
 KEY_SECRET = "leak-s3cret-of-the-key"
-#: An option of every write that is no secret: it must be found wherever secrets are looked for.
+#: An option of every write that is no secret: the search for secrets must find it in every place.
 MARKER = "leak-marker"
-#: Of ``spark.sql.ui.explainMode``.
+#: Values of ``spark.sql.ui.explainMode``.
 MODES = ("simple", "extended", "codegen", "cost", "formatted") if amounts.LONG else ("extended",)
 
-# Imported by every Python of Spark: notes what it is sent and what it sends, pickled.
+# Every Python of Spark imports this module, which records the pickled data that the process receives and sends.
 SITE = """
 import os
 import pyspark.serializers as serializers
@@ -193,7 +193,7 @@ def test_no_secret_by_reference_is_seen_in_spark(
     needles += [base64.b64encode(text)[4:-4] for text in needles]
     files = [path for path in seen.rglob("*") if path.is_file()]
     assert [path.name for path in files if any(needle in path.read_bytes() for needle in needles)] == []
-    # And the search finds what is there.
+    # The search works: it finds the marker in every place.
     marked = {path.relative_to(seen).parts[0] for path in files if MARKER.encode() in path.read_bytes()}
     assert marked >= ({"dump", "events", "ui"} if remote else {"dump", "ui"}), marked
     assert "is a secret" not in said

@@ -1,4 +1,4 @@
-"""The code of docs/security.md, on a cluster that lets nobody in who does less."""
+"""The code of docs/security.md, on a cluster that refuses clients with less security."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def in_a_file(text: str) -> str:
     return text.replace("\\", "\\\\")
 
 
-#: tests/integration/test_aws_tokens.py stands in for MSK, and tests/compat/test_kerberos_on_kafka.py has a KDC.
+#: Code that other tests run: tests/integration/test_aws_tokens.py simulates MSK, and
+#: tests/compat/test_kerberos_on_kafka.py has a KDC.
 ELSEWHERE = ("my_tokens.py", "sasl.oauthbearer.aws", "GSSAPI")
 USE, *RECIPES = [code for code in blocks(PAGE, "python") if not any(each in code for each in ELSEWHERE)]
 (TOKENS,) = [code for code in blocks(PAGE, "python") if "my_tokens.py" in code]
@@ -41,7 +42,7 @@ USE, *RECIPES = [code for code in blocks(PAGE, "python") if not any(each in code
 
 @pytest.fixture(scope="module")
 def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the page calls /etc/kafka."""
+    """Return the folder that is /etc/kafka on the page."""
     folder = tmp_path_factory.mktemp("etc")
     authority = Authority()
     identity = authority.issue(common_name="alice")
@@ -71,7 +72,7 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(etc: Path) -> Iterator[EmbeddedCluster]:
-    """Its SSL listener also asks for certificates of clients, and refuses wrong ones."""
+    """A cluster whose SSL listener requests client certificates, and refuses wrong ones."""
     given: dict[str, Any] = {"ssl_truststore_certificates": (etc / "ca.pem").read_text()}
     broker = (etc / "broker.pem").read_text()
     line = users(alice=PASSWORD)
@@ -81,7 +82,7 @@ def cluster(etc: Path) -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(scope="module")
 def strict_cluster(etc: Path) -> Iterator[EmbeddedCluster]:
-    """Its SSL listener needs certificates of clients."""
+    """A cluster whose SSL listener requires client certificates."""
     given: dict[str, Any] = {"ssl_truststore_certificates": (etc / "ca.pem").read_text()}
     with secure_cluster((etc / "broker.pem").read_text(), **given, ssl_client_auth="required") as running:
         yield running
@@ -89,7 +90,7 @@ def strict_cluster(etc: Path) -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(scope="module")
 def idp() -> Iterator[TokenServer]:
-    """What the page calls https://login.example.com."""
+    """The token server that is https://login.example.com on the page."""
     with token_server(Issuer(None)) as running:
         yield running
 
@@ -111,7 +112,7 @@ def test_the_recipes_of_the_page_work(
     server = strict_cluster if "keystore" in recipe else cluster
     if "my_tokens" in recipe:
         spark.sparkContext.addPyFile(str(etc / "my_tokens.py"))
-    # A line needs quotes and backslashes to be escaped, as the page says.
+    # Quotes and backslashes in a JAAS line must be escaped, as the page says.
     recipe = recipe.replace(':alice}";', ':alice.in.a.line}";').replace("broker:9092", address(server, protocol))
     server.create_topic(f"orders{number}", 1)
     names: dict[str, Any] = {"df": spark.range(10).selectExpr("cast(id as string) as value")}

@@ -1,4 +1,4 @@
-"""What scripts/soak.sh counts and what it takes for flat; and, in the long run, a small soak."""
+"""The counts of scripts/soak.sh and its definition of flat; and, in the long run, a small soak."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Spark workers whose executors are killed in the middle of batches, with slow tasks that get a copy.
+"""Spark workers whose executors are killed during batches, with slow tasks that get a speculative copy.
 
-Six to twelve JVMs: only with KAFKALITE_EXECUTOR_KILLS, which says how many executors.
+Six to twelve JVMs: only with KAFKALITE_EXECUTOR_KILLS, the number of executors to kill.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneC
 
 @dataclass
 class Events:
-    """What Spark's own log of a job says: copies of tasks, of which some won, tasks that went with their executor, and
-    stages that were run again."""
+    """Counts from Spark's event log of a job: speculative copies of tasks and those that won, tasks lost with their
+    executor, and stages that were run again."""
 
     copies: int = 0
     copies_failed: int = 0
@@ -107,7 +107,7 @@ class ClusterJob:
         confs += ["spark.driver.host=127.0.0.1", "spark.eventLog.enabled=true", "spark.eventLog.compress=false"]
         confs += [f"spark.eventLog.dir={self.event_folder.as_uri()}"]
         if guarantee == "hot":
-            # It would make one task of so few rows.
+            # Adaptive execution would make one task of so few rows.
             confs += ["spark.sql.adaptive.enabled=false"]
         confs += conf
         submit = " ".join(["--master", master, *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
@@ -119,7 +119,7 @@ class ClusterJob:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start it, for the first time or again: it goes on after what it knows to have written."""
+        """Start the job, for the first time or again: it resumes after its last committed batch."""
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(
                 self._command, env=self._environment, stdout=out, stderr=out, start_new_session=True
@@ -180,7 +180,7 @@ def test_killed_executors_and_speculation_lose_or_repeat_nothing(
 def test_hot_partition_is_written_once_with_speculation(
     broker: BrokerProcess, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, figure: Figure
 ) -> None:
-    """With two hosts there is one copy at most, which ends the stage only if it is the fourth failure."""
+    """With two hosts a task has at most one copy, whose failure ends the stage only if it is the fourth."""
     topic = f"hot-{os.urandom(4).hex()}"
     with AdminClient(broker.bootstrap_servers) as admin:
         admin.create_topic(topic, 6)
@@ -208,14 +208,14 @@ _DECOMMISSION = (
     "spark.storage.decommission.shuffleBlocks.enabled=true",
     "spark.executor.decommission.killInterval=1s",
 )
-#: What is set, and the signal that two executors get in a batch: one that they die of, or that decommissions them.
+#: Settings, and the signal that two executors get in a batch: it kills or decommissions them.
 CHANGING = {
     "no task is tried again": (
         ("spark.task.maxFailures=1", "spark.stage.maxConsecutiveAttempts=1"),
         signal.SIGKILL,
     ),
     "executors are decommissioned": (_DECOMMISSION, signal.SIGPWR),
-    # Spark removes executors that have nothing to do and no rows.
+    # Spark removes idle executors without cached rows.
     "executors come and go": (
         (
             *_DECOMMISSION,

@@ -1,5 +1,5 @@
-"""Whatever ends a write from outside ends it at once: no row follows, nothing is tried again, and a repeated write is
-whole."""
+"""Interrupts, cancelled jobs and stopped queries end a write immediately: no row follows, no task is retried, and a
+repeated write is complete."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def rows_of(spark: SparkSession) -> DataFrame:
 
 
 def await_events(spark: SparkSession) -> None:
-    """What has happened so far is told to listeners, of which the status tracker is one."""
+    """Wait until Spark has sent all events to its listeners, such as the status tracker."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
 
 
 @contextmanager
 def once_rows_appear(servers: str, topic: str, act: Callable[[], None]) -> Iterator[None]:
-    """*act* is called in a thread of its own as soon as *topic* has records."""
+    """Call *act* in a separate thread as soon as *topic* has records."""
 
     def run() -> None:
         await_first_rows(servers, topic)
@@ -88,7 +88,7 @@ def test_interrupt_beside_the_write_says_what_stays(
 ) -> None:
     def interrupted(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        # Python runs the handler at the next opportunity, which is here.
+        # Python runs the handler between the next instructions.
         sum(range(1_000))
 
     topic, servers = new_topic(2), cluster.bootstrap_servers
@@ -174,5 +174,5 @@ def test_what_no_attempt_cures_is_raised_at_once(
         spark.conf.unset("spark.sql.ansi.enabled")
     assert not isinstance(raised.value, ExactlyOnceError)
     await_events(spark)
-    # One for the rows by partition, which has failed.
+    # The only job is the one that partitions the rows, which has failed.
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == before + 1

@@ -1,4 +1,4 @@
-"""Interrupts of programs and notebooks, each in a process of its own: no row follows, and a repeated write is whole."""
+"""Interrupts of programs and notebooks, each in a separate process: no row follows; a repeated write is complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.stopped_writes import (
 
 
 class Program:
-    """The program with these topics, in a process of its own."""
+    """The program with these topics, in a separate process."""
 
     def __init__(self, folder: Path, url: str, servers: str, topics: list[str]) -> None:
         path = folder / "program.py"
@@ -71,7 +71,7 @@ class Program:
 
 
 def interrupt_in_every_way(folder: Path, url: str, servers: str, new_topic: Callable[..., str]) -> None:
-    # Of one interrupt, the way that needs most: tasks and the driver each have transactions.
+    # A single interrupt tests the most complex way, in which tasks and the driver each have transactions.
     ways_to_write = WAYS if STOPS > 1 else ("parallel",)
     topics, random = [(way, new_topic(2)) for _ in range(STOPS) for way in ways_to_write], Random(1)
     program = Program(folder, url, servers, [f"{way}={topic}" for way, topic in topics])
@@ -115,12 +115,12 @@ query.awaitTermination()
 
 
 class Kernel:
-    """The kernel of a notebook, of this interpreter."""
+    """A notebook's kernel, with this interpreter."""
 
     def __init__(self, folder: Path) -> None:
         from jupyter_client.manager import start_new_kernel
 
-        #: That of the last error.
+        #: The traceback of the last error.
         self.trace = ""
         start: Callable[..., Any] = start_new_kernel
         kernel = folder / "kernels" / "python3"
@@ -130,7 +130,7 @@ class Kernel:
         self.manager, self._client = start(kernel_name="python3", env=ENVIRON, startup_timeout=120)
 
     def run(self, code: str, once_it_begins: Callable[[], None] | None = None) -> str:
-        """The value of the cell *code*, or what it has raised. *once_it_begins* is called when the cell has printed."""
+        """Return the value of the cell *code*, or its error. *once_it_begins* is called when the cell has printed."""
         asked = self._client.execute(code)
         said = ""
         while True:
@@ -173,7 +173,7 @@ def test_stop_button_of_a_notebook_ends_the_write(
         for way, topic in [(way, new_topic(2)) for _ in range(STOPS) for way in WAYS]:
             assert kernel.run(f"to, numbered, slowly = {to(topic)}, {numbered(way)}, SLOWLY") == ""
             said = kernel.run(CELLS[1], partial(interrupt, topic))
-            # It may come before the cell has called the sink.
+            # The interrupt may arrive before the cell has called the sink.
             is_ours = "kafka_sink" in kernel.trace
             assert said.startswith(f"KeyboardInterrupt: {'the write was stopped: ' if is_ours else ''}"), said
             when_stopped = check_nothing_follows(servers, topic)
@@ -183,7 +183,7 @@ def test_stop_button_of_a_notebook_ends_the_write(
         kernel.run(f"folder = {str(tmp_path)!r}; rows.write.parquet(folder + '/in')")
         for way, topic in [(way, new_topic(2)) for _ in range(STOPS) for way in ("atomic", "parallel")]:
             assert kernel.run(f"to, atomic, slowly = {to(topic)}, {way == 'atomic'}, SLOWLY") == ""
-            # An interrupt of PySpark's own wait leaves the query running, and its connection in doubt.
+            # An interrupt of PySpark's own wait leaves the query running, and its connection in an undefined state.
             assert kernel.run(STREAM, partial(interrupt, topic)) != ""
             assert "" in (kernel.run("query.stop()"), kernel.run("query.stop()"))
             check_nothing_follows(servers, topic, isolation="read_committed")

@@ -1,5 +1,5 @@
-"""Streams, by ``df.writeStream.format("kafkalite")`` and by ``foreach_batch``, and the writes that are driven by the
-program itself, on a real Spark and the embedded broker, read back with a foreign client."""
+"""Streams, with ``df.writeStream.format("kafkalite")`` and with ``foreach_batch``, and batches that the program itself
+numbers, on a real Spark and the embedded broker; another project's client reads the rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS_A_FILE = 50
 
 
 class Query:
-    """A stream of files of numbers, one file a micro-batch, and where it writes."""
+    """A stream of files with numbers, one file per micro-batch, and its target."""
 
     def __init__(self, spark: SparkSession, cluster: Any, topic: str, folder: Path) -> None:
         self.spark, self.cluster, self.topic, self.folder = spark, cluster, topic, folder
@@ -45,7 +45,7 @@ class Query:
             rows = range(number * ROWS_A_FILE, (number + 1) * ROWS_A_FILE)
             file = self.source / f"{number:03}.json"
             file.write_text("".join(json.dumps({"id": row}) + "\n" for row in rows))
-            # Spark takes files in the order of their times.
+            # Spark reads files in the order of their modification times.
             os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
         self.files += count
 
@@ -58,7 +58,7 @@ class Query:
         return {"kafka.bootstrap.servers": self.cluster.bootstrap_servers, "topic": self.topic}
 
     def run(self, frame: DataFrame | None = None, mode: str = "append", **options: str) -> None:
-        """Until everything that is there is written."""
+        """Run the stream until it has written all available rows."""
         stream = (self.frame() if frame is None else frame).writeStream.format("kafkalite").outputMode(mode)
         given = {"checkpointLocation": str(self.folder / "checkpoint"), "reportPath": str(self.report), **self.options}
         query = stream.options(**given, **options).trigger(availableNow=True).start()
@@ -68,7 +68,7 @@ class Query:
         self.run(frame, deliveryGuarantee="exactly-once", transactionalIdPrefix=f"sink-{self.topic}")
 
     def forget_commit_of(self, batch: int) -> None:
-        """As if the driver had died before Spark noted that the batch is done."""
+        """Delete Spark's commit of the batch, as if the driver had died before it."""
         for path in (self.folder / "checkpoint" / "commits").glob(f"*{batch}*"):
             path.unlink()
 
@@ -169,8 +169,8 @@ def test_failed_task_leaves_nothing_and_next_run_writes_once(query: Query, tmp_p
 @pytest.mark.way(ways.EXACTLY_ONCE_STREAM)
 def test_an_abort_after_the_decision_loses_nothing(query: Query) -> None:
     query.add_files(1)
-    # The first one ends a rehearsal, the second is the decision; Spark takes the error for a failed commit and calls
-    # abort().
+    # The first EndTxn ends a rehearsal, the second one is the decision. The third one fails, which Spark takes for a
+    # failed commit, and calls abort().
     with (
         query.cluster.faults.on("end_txn", nth=3, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED) as fault,
         pytest.raises(StreamingQueryException, match="CLUSTER_AUTHORIZATION_FAILED"),
@@ -270,11 +270,11 @@ def test_one_app_id_twice_within_a_batch_is_refused(query: Query) -> None:
 
     def with_two(df: DataFrame, batch: int) -> None:
         first(df.filter(even).drop("id"), batch)
-        # As somebody does who tries the whole function again.
+        # A function that is retried as a whole writes the same rows again.
         first(df.filter(even).drop("id"), batch)
         second(df.filter(odd).drop("id"), batch)
 
-    # A supervisor starts the query again as it is.
+    # A supervisor restarts the query without changes.
     for _ in range(2):
         with pytest.raises(Exception, match=rf"app_id 'a-{query.topic}' was used twice in batch 0, for different rows"):
             run(with_one)
@@ -285,7 +285,7 @@ def test_one_app_id_twice_within_a_batch_is_refused(query: Query) -> None:
 
 @pytest.fixture
 def without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
-    """As in every stream before Spark 4.1."""
+    """Disable adaptive execution, which streams before Spark 4.1 never use."""
     changed = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "20"}
     before = {name: spark.conf.get(name) for name in changed}
     for name, value in changed.items():
@@ -314,7 +314,7 @@ def test_an_atomic_batch_starts_no_tasks_in_vain(query: Query, named_in_a_column
 
 
 def restore_after_another_batch(query: Query, run: Callable[[], None]) -> None:
-    """Batches 0 and 1, and then the checkpoint as it was between them."""
+    """Write batches 0 and 1, and then restore the checkpoint between them."""
     kept, copy = query.folder / "checkpoint", query.folder / "copy"
     query.add_files(1)
     run()
@@ -362,7 +362,7 @@ WAYS = pytest.mark.parametrize(
 def test_old_checkpoint_that_would_lose_rows_is_refused(query: Query, run: Callable[..., None]) -> None:
     restore_after_another_batch(query, partial(run, query))
     written = query.expected()
-    # It comes before the file of batch 1, whose number in the source's log it is given.
+    # This file precedes that of batch 1, whose number in the source's log it gets.
     earlier = query.source / "000-1.json"
     earlier.write_text('{"id": -1}\n')
     os.utime(earlier, (1_700_000_000.5, 1_700_000_000.5))
@@ -419,7 +419,7 @@ def test_a_batch_job_writes_each_version_once(query: Query) -> None:
 
 
 def keyed(query: Query) -> DataFrame:
-    """1,000 rows in three tasks, of which every third has no key."""
+    """Return 1,000 rows in three tasks; every third row has no key."""
     return query.spark.range(1000, numPartitions=3).select(
         f.when(f.col("id") % 3 > 0, f.col("id").cast("string")).alias("key"), f.col("id").cast("string").alias("value")
     )
@@ -452,7 +452,7 @@ def test_write_of_a_version_writes_once_and_returns_a_report(query: Query, atomi
 
 
 def kept_rows(query: Query) -> set[int]:
-    """The RDDs that Spark keeps, which PySpark has no public way to ask for."""
+    """Return the ids of the RDDs that Spark caches, for which PySpark has no public method."""
     context: Any = query.spark.sparkContext._jsc
     return set(context.getPersistentRDDs())
 
@@ -507,7 +507,7 @@ def test_failed_shuffle_of_an_atomic_write_is_tried_again(query: Query) -> None:
             os._exit(1)
         yield from batches
 
-    # Before the tasks write: a session with the master local[2] has one attempt at each task.
+    # The crash is before the tasks write, because the master local[2] makes one attempt at each task.
     frame = keyed(query).mapInArrow(crashing_once, "key string, value string")
     report = write(frame, options=query.options, app_id=query.topic, version=0)
     assert (report.decision, report.rows, report.attempts) == ("written", 1000, 2)

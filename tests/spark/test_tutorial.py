@@ -28,7 +28,7 @@ pytestmark = requires_data_sources
 
 
 def environ() -> dict[str, str]:
-    """Commands are found as in an activated environment."""
+    """Return an environment that finds commands as an activated virtual environment does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
 
@@ -57,7 +57,7 @@ def test_readmes_program_prints_what_readme_shows(spark: SparkSession, capsys: p
 
 
 def assert_shown(printed: str) -> None:
-    """*printed* has the lines that README shows, with numbers of its own."""
+    """Check that *printed* has the lines that README shows, with any numbers."""
     shown = re.escape(block(README, "rows written by").strip())
     assert re.search(re.sub(r"\d+", r"\\d+", shown), printed), printed
 
@@ -68,7 +68,7 @@ def assert_shown(printed: str) -> None:
 def test_blocks_of_readme_run_in_a_bare_environment(tmp_path: Path) -> None:
     clone = copy_checkout(tmp_path / "kafkalite")
     (clone / "first.py").write_text(block(README, "format("))
-    # Of the package managers only the names are taken: Java and venv are there.
+    # The package managers do nothing here, because Java and venv are installed.
     for name in ("sudo", "brew"):
         (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $@" >>"{tmp_path}/managers"\n')
         (tmp_path / name).chmod(0o755)
@@ -106,12 +106,12 @@ def test_stream_of_the_tutorial_survives_its_kill(tmp_path: Path) -> None:
         while not (commits.is_dir() and len(list(commits.glob("[0-9]*"))) > 3):
             assert first.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
-        # The page kills Python, with which its JVM ends; here both die at once.
+        # The page kills Python, whose JVM then ends; here both are killed together.
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
         assert "work &" in stream and again.startswith("python stream.py")
         shell(again)
-        # It exits with 1 if a record is missing, duplicate or extra.
+        # The command exits with 1 if a record is missing, duplicate or extra.
         shell(verify)
     finally:
         broker.kill()

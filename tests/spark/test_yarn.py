@@ -23,7 +23,7 @@ from tests.support.yarn_cluster import JARS, yarn_cluster
 
 pytestmark = [pytest.mark.skipif(not JARS, reason="only with --yarn"), pytest.mark.timeout(3000)]
 ROWS = 40_000
-#: Read in every run, so that a page which no longer has them is seen without YARN.
+#: Read in every run, so that the test fails without YARN, too, if the page no longer has the commands.
 COMMANDS = {mode: block(PAGE, f"--master yarn --deploy-mode {mode}") for mode in ("cluster", "client")}
 SPARK_HOME = Path(pyspark.__file__).parent
 
@@ -35,7 +35,7 @@ def submission(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submission]
         names = ("PYSPARK", "PYTHON", "SPARK", "VIRTUAL_ENV")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(names)}
         environ |= {"SPARK_HOME": str(SPARK_HOME), "PATH": f"{SPARK_HOME / 'bin'}:{environ['PATH']}"}
-        # Otherwise Spark packs its jars, 400 MB, for each job.
+        # Without spark.yarn.jars Spark archives its jars, 400 MB, for each job.
         settings = f"spark.yarn.jars local:{SPARK_HOME}/jars/*\nspark.yarn.stagingDir {(folder / 'staging').as_uri()}\n"
         settings += "spark.driver.memory 512m\nspark.executor.instances 2\nspark.yarn.maxAppAttempts 1\n"
         made = Submission(folder, {**environ, "HADOOP_CONF_DIR": str(conf)}, settings)
@@ -52,7 +52,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def kill_container() -> bool:
-    """Kill a process of Spark's containers; false if there is none."""
+    """Kill a process of Spark's containers; return false if there is none."""
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = command.read_bytes().split(b"\0")
