@@ -1,1 +1,1 @@
-"""Every interleaving of a small world of exactly-once drivers."""
+"""An exploration of all interleavings of exactly-once drivers in a small world."""

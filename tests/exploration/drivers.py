@@ -1,6 +1,6 @@
 """Drivers of a sink, and their tasks, that run on the model: the real protocols, one request at a time.
 
-A driver is a function of the answers that it has received (:class:`Told`). So it can be copied with the state of the
+A driver is a function of the answers that it has received (:class:`Told`), so it can be copied with the state of the
 world, and needs no thread.
 """
 
@@ -48,18 +48,18 @@ T = TypeVar("T")
 
 TIMEOUT_MS: Final = 20_000
 _FENCE_TIMEOUT_MS: Final = 1000
-#: What passes in a pause: more than anybody's patience with brokers.
+#: The time that passes in a pause: longer than any wait for brokers.
 _PAUSE_MS: Final = 2500
 
-#: The number of the host on which a driver's first task has a copy is so much larger.
+#: Added to a driver's number for the host on which its first task has a copy.
 _COPY: Final = 100
 
-#: Requests that change nothing.
+#: Read-only requests.
 LOOKS: Final = frozenset({"describe", "list", "offsets", "end_offsets", "open", "cluster"})
 PAUSE: Final = ("pause",)
-#: The beginning of requests to the other one of two clusters.
+#: The prefix of requests to the second of two clusters.
 ELSEWHERE: Final = "elsewhere"
-#: The answer to a task that has failed, as it tells its driver.
+#: The answer with which a task fails.
 FAILED: Final = ErrorCode.NETWORK_EXCEPTION
 _LOGS: Final = tuple(PartitionInfo(TOPIC, place.partition, Node(1, "broker", 1)) for place in PARTITIONS)
 #: The query that all drivers run.
@@ -67,21 +67,21 @@ _WRITER: Final = "query"
 
 
 class Settings(NamedTuple):
-    """What is explored: a *protocol*, a transaction *version*, with or without two-phase commit, and the *width* of a
-    batch: its tasks, each of which writes to one partition.
+    """The settings of an exploration: a *protocol*, a transaction *version*, with or without two-phase commit, and the
+    *width* of a batch: its tasks, each of which writes to one partition.
 
-    *others* happens in each run:
+    *others* is a further condition or event of each run:
 
     * "apart": every batch is planned by one process and committed by another, as by Spark's data sources.
     * "copies": the first task runs on two hosts. In the parallel protocol Spark takes one of them. In the atomic one
       the copy waits, and a task may fail.
-    * "last epochs": producer ids come to their end.
+    * "last epochs": producer ids reach their last epoch.
     * "two clusters": each process writes each batch to two clusters, under one name.
-    * "moved": a query runs on two clusters under one name, has written its first batch there, and writes one more. Then
-      the client of a driver may be moved to the other one between batches, as when the address of a name changes.
-    * "expired": a query whose first batch has been written. Once, everybody may be frozen for so long that the brokers
-      forget the progress, the ids at rest, or both.
-    * "accepted": operators run ``kafkalite txn accept`` at any moment, with any version, two in all. In the parallel
+    * "moved": a query runs on two clusters under one name, has written its first batch there, and writes one more. The
+      client of a driver may be moved to the other cluster between batches, as when the address of a name changes.
+    * "expired": the first batch of a query has been written. Once, all drivers may be frozen for so long that the
+      brokers expire the progress, the ids at rest, or both.
+    * "accepted": operators run ``kafkalite txn accept`` at any time, with any version, two in all. In the parallel
       protocol the first batch has been torn before.
     """
 
@@ -94,14 +94,14 @@ class Settings(NamedTuple):
 
     @property
     def numbers(self) -> range:
-        """The numbers of the batches; those that were written before the beginning are not counted."""
+        """Return the numbers of the batches, without those that were written before the start."""
         if self.others == "moved":
             return range(2)
         has_written = self.others == "expired"
         return range(has_written, self.batches + has_written)
 
     def tasks(self, batch: int) -> range:
-        """The tasks of *batch*, one for each partition; less of them in a batch for which a host has many ids."""
+        """Return the tasks of *batch*, one for each partition; fewer in a batch for which a host has many ids."""
         return range(1 if batch == 2 and self.others == "two clusters" else self.width)
 
     def numbering(self, batch: int) -> BatchNumbering:
@@ -115,12 +115,12 @@ class Settings(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """The driver has ended: with *error*, or without one after all batches."""
+    """The end of a driver: with *error*, or without one after all batches."""
 
     error: KafkaError | None
 
 
-#: A driver as a function of what answers its requests.
+#: A driver as a function of the callable that answers its requests.
 Run: TypeAlias = Callable[[Callable[[tuple[Any, ...]], Any]], Ended]
 
 
@@ -132,12 +132,12 @@ class _Clock:
         return self.now_ms
 
     def wall_ms(self) -> int:
-        # The time of a decision is part of the progress, and must not tell states apart.
+        # The time of a decision is part of the progress, and must not distinguish states.
         return 0
 
 
 class Client:
-    """A coordinator client that is answered by *answer*; *elsewhere*, by the other one of two clusters."""
+    """A coordinator client whose requests *answer* answers; with *elsewhere* that of the second of two clusters."""
 
     timeout_ms = 4 * _PAUSE_MS
 
@@ -189,17 +189,17 @@ class Client:
                 raise error_for(ErrorCode.REQUEST_TIMED_OUT, str(request))
 
     def in_background(self, look: Callable[[], T]) -> Callable[[], T | None]:
-        """Look at once: what happens until the next batch begins is not seen."""
+        """Call *look* immediately, so that it misses all events until the next batch begins."""
         try:
             found = look()
         except KafkaError:
             return lambda: None
         return lambda: found
 
-    # --- what the protocols ask --------------------------------------------------------------------------------------
+    # --- requests of the protocols -----------------------------------------------------------------------------------
 
     def require_verification(self) -> None:
-        """Every broker verifies transactions."""
+        """Do nothing: every broker of the model verifies transactions."""
 
     def transaction_version(self) -> TransactionVersion:
         return self._version
@@ -283,7 +283,7 @@ class Client:
     ) -> list[str]:
         return list(self._ask("list", tuple(states), frozenset(producer_ids)))
 
-    # --- what is asked of leaders ------------------------------------------------------------------------------------
+    # --- requests to leaders -----------------------------------------------------------------------------------------
 
     async def partitions_of(self, topics: Collection[str] | None) -> list[PartitionInfo]:
         return list(_LOGS)
@@ -301,7 +301,7 @@ class Client:
         found = {place: [each for each in opened[place.partition] if each.start_offset < ends[place]] for place in ends}
         return {place: each for place, each in found.items() if each}
 
-    # --- what tasks ask ----------------------------------------------------------------------------------------------
+    # --- requests of tasks -------------------------------------------------------------------------------------------
 
     async def open_transactions(
         self, partitions: Collection[TopicPartition]
@@ -310,7 +310,7 @@ class Client:
         return {place: list(opened[place.partition]) for place in partitions}
 
     def write(self, transaction: Transaction, partition: int, value: str) -> RowRange:
-        """Write a row, and return where it is."""
+        """Write a row; return its range of offsets."""
         if self._version is TransactionVersion.V1:
             self._ask("add", transaction, frozenset({PARTITIONS[partition]}), False)
         offset = self._ask("write", transaction, partition, value)
@@ -322,10 +322,10 @@ class Client:
 
 
 class Told:
-    """A driver by the answers that it has been told so far. Those of one driver are a tree, in which equal answers lead
-    to one object, so that they are compared by identity, and no driver is run twice on the same answers.
+    """A driver with the answers that it has received so far. The objects of one driver are a tree, in which equal
+    answers lead to one object, so that identity compares them, and no driver runs twice on the same answers.
 
-    *run* is the driver: a function of what answers it.
+    *run* is the driver: a function of the callable that answers it.
     """
 
     def __init__(self, run: Run, before: Told | None = None, answer: Any = None) -> None:
@@ -334,8 +334,8 @@ class Told:
         self._following: dict[Any, Told] = {}
 
     def after(self, answer: Any) -> Told:
-        """The driver that has also been told *answer*."""
-        # An error's code equals a number.
+        """Return the driver that has also received *answer*."""
+        # The key has the type, because an error's code equals a number.
         key = type(answer), answer
         following = self._following.get(key)
         if following is None:
@@ -343,15 +343,15 @@ class Told:
         return following
 
     def request(self, likely: Callable[[tuple[Any, ...]], Any]) -> tuple[Any, ...] | Ended:
-        """What it asks next, or how it has ended. If it has to be run for that, it goes on with *likely* answers to its
-        end, because a run that goes on takes much less than one from its beginning."""
+        """Return the driver's next request, or its end. If the driver must run for that, it continues with *likely*
+        answers to its end, because continuing takes much less time than another run from the beginning."""
         if self.asked is None:
             self.go_on(likely)
         assert self.asked is not None
         return self.asked
 
     def go_on(self, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
-        """Answer it to its end; what is known of it is not run again."""
+        """Answer the driver to its end, without a run for the known part of its requests."""
         told = self
         while told.asked is not None:
             if isinstance(told.asked, Ended):
@@ -384,15 +384,15 @@ class Told:
 
 
 def driver_of(settings: Settings, life: int, accepts: int | None = None) -> Told:
-    """The driver of *life* at its beginning; or the operator who *accepts* a batch."""
+    """Return driver number *life* at its start; or the operator who *accepts* a batch."""
     return Told(partial(run_driver, settings, life) if accepts is None else partial(run_operator, settings, accepts))
 
 
-# So that ids are used again in a few batches, and one look ahead follows each batch that is not the only one.
+# The patches let a driver reuse ids within a few batches, and look ahead once after each batch if there are several.
 @mock.patch.object(writing, "FEWEST_IDS", 0)
 @mock.patch.object(planning, "LOOKS_AHEAD_MS", (0,))
 def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
-    """Write all batches, each in two tasks; those that are committed are skipped."""
+    """Write all batches of *settings*; batches that are committed are skipped."""
     with mock.patch.object(planning, "PLANNED_ALONE", int(len(settings.numbers) == 1)):
         return _written(settings, life, answer)
 
@@ -416,7 +416,7 @@ def _written(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], 
                         pair = [_steps_of(Client(answer, settings), settings, life) for _ in range(2)]
                     _write_in_parallel(client, pair, hosts, settings, life, batch)
                 except ProgressError as error:
-                    # Spark's checkpoint says that such a batch is done.
+                    # Spark's checkpoint has such a batch as committed.
                     if "is older than" not in str(error):
                         raise
     except KafkaError as error:
@@ -425,7 +425,7 @@ def _written(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], 
 
 
 def run_operator(settings: Settings, version: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
-    """Do what ``kafkalite txn accept --version`` does, with a writer only where the sink has no progress."""
+    """Do as ``kafkalite txn accept --version``, with a writer only if the sink's progress has expired."""
     client: Any = Client(answer, settings)
     steps = SinkDriver(client, GROUP, TOPIC, topics=None, clock=client.clock)
     try:
@@ -455,7 +455,7 @@ def _random_of(number: int) -> Any:
 
 
 def is_of_task(request: tuple[Any, ...] | Ended) -> bool:
-    """Whether a task asks *request*, or somebody waits."""
+    """Return whether *request* is one of a task, or a pause."""
     if isinstance(request, Ended):
         return False
     operation, *arguments = request[1:] if request[0] == ELSEWHERE else request
@@ -478,7 +478,7 @@ def _write_atomically(client: Any, steps: SinkDriver, settings: Settings, life: 
                 if has_copies and task == 0 and writing.may_write(1):
                     client.write(plan.driver, task, f"{value} by a copy")
         except ApiError as error:
-            # As tasks tell it.
+            # Tasks report such an error in this way.
             raise (FencedError if error.code in FENCED else AttemptError)(str(error)) from error
         return written
 
@@ -493,8 +493,8 @@ def _write_in_parallel(
     life: int,
     batch: int,
 ) -> None:
-    """Plan by the first of *drivers* and commit by the second one. The first task runs on each of *hosts*; the others,
-    on the last one."""
+    """Plan with the first of *drivers* and commit with the second one. The first task runs on each of *hosts*, the
+    others on the last one."""
     planner, committer = drivers
     plan = ParallelSink(planner).plan(_WRITER)
     numbers = settings.numbering(batch)

@@ -1,15 +1,15 @@
-"""Explores every interleaving of a small world: two drivers with two tasks each, one of which may die at any point and
-be followed, and brokers that time out transactions, lose their ends, lose answers, and answer as coordinators that they
-no longer are.
+"""Explores every interleaving of a small world: up to three drivers with up to two tasks each, which may die at any
+point and be succeeded, and brokers that time out transactions, lose their ends, lose responses, and still answer as
+coordinators after they were replaced.
 
     python -m tests.exploration.explore [--only TEXT] [--states N] [--seconds N] [--walks N] [--seed N]
 
-After every step each state is judged: no row is visible twice, and if everybody died now, the next driver would make
-every batch visible once and leave nothing open. A driver that was alone succeeds, unless transactions time out.
+Every state is checked: no row is visible twice, and if all drivers died now, the next driver would make every batch
+visible once and leave nothing open. A driver that was alone succeeds, unless transactions time out.
 
-Where all is explored ("all"), nothing else can happen within the bound: the number of faults in one run, how often a
-driver overtakes another one that is alive, and that brokers write the ends of a transaction at once, when somebody
-waits for them, or never. Random walks with twice as many faults and switches, and one batch more, try what is beyond.
+A complete exploration ("all") covers everything within its bounds: the number of faults in one run, the number of times
+that a driver overtakes another live one, and brokers that write the ends of a transaction immediately, when a driver
+waits for them, or never. Random walks with twice as many faults and switches, and one more batch, test beyond these.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from tests.exploration.drivers import (
 )
 from tests.exploration.model import COORDINATORS, GROUP, NEARLY_LAST_EPOCH, TOPIC, Model
 
-#: The number of the driver that was there before all others, of operators (and the next ones), and of the driver that
-#: is sent after everybody has died.
+#: The number of the driver before all others, the base of the operators' numbers, and the number of the driver that
+#: starts after all others have died.
 _FIRST = 0
 _OPERATOR = 5
 _LAST = 9
@@ -53,28 +53,28 @@ _LAST = 9
 _DRIVER_ID: Final = driver_id(sink_id(GROUP, TOPIC))
 
 
-#: What happened, as a text or as parts of one, because few are ever read.
+#: An event, as a text or as the parts of one, because few are ever printed.
 Step: TypeAlias = str | tuple[object, ...]
-#: How likely it is that the next step of a walk is no fault, if there is one.
+#: The probability that the next step of a walk is without a fault, if there is such a step.
 _CALM: Final = 0.7
 
 
-#: The most states of a world that is not explored as a whole.
+#: The maximum number of states of a world that is not explored completely.
 BOUND: Final = 100_000
 
 
 class ViolationError(AssertionError):
-    """A promise is broken; the text has the steps that lead there."""
+    """A promise is broken; the text has the steps that led to it."""
 
 
 class Faults(NamedTuple):
-    """How many faults may still happen, at most *most* in all: *deaths* of drivers, *late* requests of dead ones, lost
-    *answers*, transactions that time out, transactions whose *ends* are lost, and coordinators of the *group* or of
-    *transactions*, or *leaders*, that are replaced and do not know it. The *tasks* of so many dead drivers may go on
-    with their rows. *switches* is how often a driver may be frozen, and overtaken by another one.
+    """The numbers of faults that may still happen, at most *most* in all: *deaths* of drivers, *late* requests of dead
+    ones, lost *answers*, transactions that time out, transactions whose *ends* are lost, and coordinators of the
+    *group* or of *transactions*, or *leaders*, that are replaced and do not know it. The *tasks* of this number of dead
+    drivers may continue to write. *switches* is how often a driver may be frozen, and overtaken by another one.
 
     Only with some of Settings.others: tasks that *fail*, clients that are *moved* to another cluster, *weeks* that
-    pass, and operators (*accepts*; no faults) that begin."""
+    pass, and operators (*accepts*; not counted as faults) that start."""
 
     most: int = 2
     switches: int = 1
@@ -93,8 +93,8 @@ class Faults(NamedTuple):
     accepts: int = 0
 
     def with_others(self, settings: Settings) -> Faults:
-        """With those that only *settings* have. Two clusters have no replaced coordinators, and ends that are lost
-        before an operator comes are another operator's work."""
+        """Add the faults that only *settings* have. Two clusters have no replaced coordinators, and with operators no
+        ends are lost, which operators handle in another way."""
         return self._replace(**_FAULTS_OF_OTHERS.get(settings.others, {}))
 
     def __str__(self) -> str:
@@ -117,25 +117,25 @@ _FAULTS_OF_OTHERS: Final[dict[str, dict[str, int]]] = {
     "accepted": {"accepts": 2, "ends": 0},
 }
 
-#: The brokers that may be replaced, as faults and as the model names them.
+#: The brokers that may be replaced, by the names of their faults and in the model.
 _REPLACED: Final = ("group", "transactions", "leaders")
 
 
 class Life(NamedTuple):
-    """A driver as it was *told*; or an operator who *accepts* a batch. Its client is connected to *cluster*."""
+    """A driver with its answers (*told*), or an operator who *accepts* a batch; the client connects to *cluster*."""
 
     number: int
     told: Told
-    #: The replaced coordinators that it asks, and the current ones that it has found since these were replaced.
+    #: The replaced coordinators to which it sends requests, and those whose successors it has found.
     asks_old: frozenset[str] = frozenset()
     has_found: frozenset[str] = frozenset()
-    #: The driver has died, and its tasks have not.
+    #: The driver has died, but its tasks still run.
     is_orphan: bool = False
     cluster: int = 0
     accepts: int | None = None
 
     def asks(self, request: tuple[Any, ...]) -> tuple[int, tuple[Any, ...]]:
-        """The cluster that *request* goes to, and the request."""
+        """Return the cluster of *request*, and the request without its prefix."""
         return (1 - self.cluster, request[1:]) if request[0] == ELSEWHERE else (self.cluster, request)
 
     def after(self, answer: Any) -> Life:
@@ -149,23 +149,23 @@ class World(NamedTuple):
     begun: int
     #: The driver that took the last step.
     active: int = 1
-    #: A dead driver and its request that is still on its way.
+    #: A dead driver and its request that is still in flight.
     late: tuple[Life, tuple[Any, ...]] | None = None
     #: The clusters and ids that were decided in the last step.
     just_decided: frozenset[tuple[int, str]] = frozenset()
     has_timed_out: bool = False
-    #: The brokers have forgotten something.
+    #: Whether the brokers have expired progress or ids.
     has_expired: bool = False
     was_moved: bool = False
     #: The batches that operators have accepted.
     accepted: frozenset[int] = frozenset()
-    #: A lost commit was written again, and its transaction timed out meanwhile.
+    #: Whether the transaction that writes a lost commit again has timed out.
     is_repair_over: bool = False
-    #: An end was lost.
+    #: Whether an end was lost.
     has_lost: bool = False
-    #: A driver was told something by a coordinator that had been replaced.
+    #: Whether a driver has received an answer of a replaced coordinator.
     was_replaced: bool = False
-    #: There were requests of two drivers: both were alive, or one of a dead driver has arrived late.
+    #: Whether there were requests of two drivers: both were alive, or one of a dead driver has arrived late.
     were_two: bool = False
 
     @property
@@ -173,17 +173,17 @@ class World(NamedTuple):
         return frozenset((cluster, name) for cluster, model in enumerate(self.models) for name in model.deciding)
 
     def following(self, cluster: int, model: Model, **changes: Any) -> World:
-        """The world in which *cluster* is as in *model*."""
+        """Return the world with *model* as the state of *cluster*, and with *changes*."""
         models = tuple(model if number == cluster else each for number, each in enumerate(self.models))
         return self._replace(models=models, **changes)
 
 
-#: How the last driver has ended, the clusters behind it, and its steps.
+#: The end of the last driver, the clusters after it, and its steps.
 _Last: TypeAlias = tuple[Ended, tuple[Model, ...], tuple[Step, ...]]
 
 
 class Report(NamedTuple):
-    """*states* were visited, by so many random *walks* or by all steps; *is_complete* if there are no more."""
+    """The number of visited *states*, by random *walks* or by all steps; *is_complete* if there are no more states."""
 
     settings: Settings
     states: int
@@ -204,7 +204,7 @@ def _text_of(settings: Settings) -> str:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """All states are kept, and contain no cycles: a third of the time would go into scans of them."""
+    """Disable garbage collection: all states are kept and have no cycles, and scans would take a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -215,8 +215,8 @@ def _without_collections() -> Iterator[None]:
 
 
 class Explorer:
-    """Explores *settings* with *faults*, from the beginning of the first of *drivers*: the worlds with the fewest steps
-    first, or those with the most (*is_deep*), which meets long runs early within a bound.
+    """Explores *settings* with *faults*, from the start of the first of *drivers*: breadth first, or depth first
+    (*is_deep*), which reaches long runs early within a bound.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Explorer:
         self._is_deep = is_deep
         self._faults = faults.with_others(settings)
         self._beginnings: dict[tuple[int, int | None], Told] = {}
-        #: Each model once, with what was asked of it.
+        #: One object for equal models, which caches their answers.
         self._models: dict[Model, Model] = {}
         self._judged: set[tuple[Any, ...]] = set()
         self._last: dict[tuple[tuple[Model, ...], Life], _Last | None] = {}
@@ -253,7 +253,7 @@ class Explorer:
 
     @_without_collections()
     def walk(self, walks: int, seed: int) -> Report:
-        """Take *walks* at random, each to its end. Faults come one by one, so that some walks are long.
+        """Take *walks* random walks, each to its end. Faults are rare, so that some walks are long.
 
         :raises ViolationError: if a promise is broken.
         """
@@ -328,7 +328,7 @@ class Explorer:
             yield f"an operator accepts {version}", after
 
     def _versions_to_accept(self, world: World) -> range:
-        """Any, except where only the operator knows: the last one of which readers see something."""
+        """Return all versions; after an expiry, which only the operator can resolve, the last one with visible rows."""
         if not world.has_expired:
             return range(-1, self._settings.numbers.stop)
         seen = {int(value.partition("-")[0]) for value in world.models[0].visible()}
@@ -378,7 +378,7 @@ class Explorer:
             yield text, world.following(0, after, faults=left, has_expired=True, has_timed_out=has_timed_out)
 
     def _due(self, world: World) -> frozenset[tuple[int, str]]:
-        """The clusters and ids whose ends may be written now: they have just been decided, or somebody waits."""
+        """Return the clusters and ids whose ends may be written now: they were just decided, or a driver waits."""
         if any(_asked_by(world, life) == PAUSE for life in world.lives):
             return world.deciding
         return world.deciding & world.just_decided
@@ -451,7 +451,7 @@ class Explorer:
                     f"driver {life.number} dies, its tasks go on",
                     dead._replace(lives=going_on, faults=left._replace(tasks=faults.tasks - 1)),
                 )
-            # The late request of a death is no fault of its own.
+            # The late request of a death is not counted as a further fault.
             if faults.late and world.late is None and asked[0] not in (*LOOKS, *PAUSE):
                 yield (
                     f"driver {life.number} dies, {request} is on its way",
@@ -459,9 +459,9 @@ class Explorer:
                 )
 
     def _accepting(self, world: World, life: Life, request: tuple[Any, ...], answer: Any) -> World:
-        """The world after *answer* to *request*, if that is the operator's decision.
+        """Return the world after *answer* to *request*, with the accepted batch if it is the operator's decision.
 
-        :raises ViolationError: if the sink would have done better by itself.
+        :raises ViolationError: if readers do not see exactly one row of the batch, which then needs no operator.
         """
         if life.accepts is None or request[0] != "end" or answer is not None:
             return world
@@ -475,7 +475,7 @@ class Explorer:
             raise ViolationError(f"batch {life.accepts} was accepted, of which readers see {seen}")
         return world._replace(accepted=world.accepted | {life.accepts})
 
-    # --- judgement ---------------------------------------------------------------------------------------------------
+    # --- checks ------------------------------------------------------------------------------------------------------
 
     def _judge(self, world: World) -> None:
         told = (world.has_timed_out, world.has_expired, world.was_moved, world.accepted)
@@ -491,7 +491,7 @@ class Explorer:
                 self._judge_last(world, self._life(_LAST, asks_old=asks_old, has_found=found, cluster=cluster))
 
     def _judge_last(self, world: World, life: Life) -> None:
-        """Judge what the last driver does."""
+        """Run the last driver, and check its result."""
         key = world.models, life
         if key not in self._last:
             self._last[key] = self._run_last(world.models, life)
@@ -506,8 +506,8 @@ class Explorer:
             raise ViolationError("\n".join([str(error), *map(_text, reversed(steps))])) from error
 
     def _run_last(self, models: Sequence[Model], life: Life) -> _Last | None:
-        """The end of the last driver, the clusters after it, and its steps. None if it has waited for what a replaced
-        coordinator never learns, and has written nothing."""
+        """Return the end of the last driver, the clusters after it, and its steps. None if it has waited for a change
+        that a replaced coordinator never learns of, and has written nothing."""
         alone = Checked(list(models), life)
         try:
             ended = life.told.go_on(alone.answer)
@@ -515,7 +515,7 @@ class Explorer:
             if alone.life.asks_old and _has_waited(ended.error):
                 return None
             if life.asks_old and ended.error is None and not alone.models[life.cluster].is_settled:
-                # A replaced coordinator need not name the newest open transactions; the next plan ends them.
+                # A replaced coordinator may not list the newest open transactions; the next plan ends them.
                 replaced = alone.models[life.cluster].replaced
                 alone.life = alone.life._replace(asks_old=frozenset(), has_found=replaced)
                 ended = life.told.go_on(alone.answer)
@@ -538,9 +538,9 @@ class Explorer:
             raise ViolationError("something is left open")
 
     def _is_known(self, world: World, error: KafkaError) -> bool:
-        """Whether the sink may stop in this way, having written nothing wrong; exactly-once.md says so."""
+        """Return whether the sink may stop with *error* without a wrong row, as exactly-once.md documents."""
         if isinstance(error, LostEndError):
-            # A fence came before the proof: another driver's, or behind a description by a replaced coordinator. Such a
+            # A fence preceded the proof: another driver's, or one after a description by a replaced coordinator. Such a
             # description may also begin the repair of a commit that was not lost.
             replaced = frozenset(name for model in world.models for name in model.replaced)
             was_replaced = "transactions" in replaced or (world.has_lost and bool(replaced))
@@ -553,8 +553,8 @@ class Explorer:
 
 
 def _with_first_batch(model: Model, settings: Settings, *, is_torn: bool = False) -> Model:
-    """The cluster after the first batch. *is_torn*: its driver has died between two commits, and what it had not
-    committed has timed out."""
+    """Return the cluster after the first batch. *is_torn*: its driver has died between two commits, and its other
+    transactions have timed out."""
 
     class Death(BaseException):
         pass
@@ -578,13 +578,13 @@ def _with_first_batch(model: Model, settings: Settings, *, is_torn: bool = False
 
 
 def _asked_by(world: World, life: Life) -> tuple[Any, ...] | Ended:
-    """What *life* asks next. The likely answers are those that it gets if it is alone from now on."""
+    """Return the next request of *life*. The likely answers are those that it gets if it is alone from now on."""
     return life.told.request(Alone(list(world.models), life).answer)
 
 
 class Alone:
-    """Answers one driver after another, which are alone: their own steps are all that happens in *models*, and each
-    end is written at once. A driver asks its replaced coordinators until the current ones accept a change."""
+    """Answers drivers in turn, each of which is alone: only their own steps happen in *models*, and each end is written
+    immediately. A driver sends requests to its replaced coordinators until the current ones accept a change."""
 
     def __init__(self, models: list[Model], life: Life) -> None:
         self.models, self.life = models, life
@@ -609,7 +609,7 @@ class Alone:
 
 
 class Checked(Alone):
-    """Looks after each step that no row is visible twice."""
+    """Checks after each step that no row is visible twice."""
 
     def complete(self) -> None:
         super().complete()
@@ -618,7 +618,7 @@ class Checked(Alone):
 
 
 def _until_second_plan(model: Model, life: Life) -> tuple[Model, Life]:
-    """The cluster and the driver after its first batch, before it asks where it is."""
+    """Return the cluster and the driver after its first batch, before it requests the id of the cluster again."""
     places = 0
     while not isinstance(request := life.told.request(Alone([model, model], life).answer), Ended):
         answer = None
@@ -638,8 +638,8 @@ def _until_second_plan(model: Model, life: Life) -> tuple[Model, Life]:
 def _answers(
     model: Model, life: Life, request: tuple[Any, ...]
 ) -> Iterator[tuple[tuple[object, ...], Model, Any, Life]]:
-    """What may follow from *request* of *life*: what happened, the cluster, the answer, and whom the driver asks from
-    now on. The last is the current coordinator's: no other accepts a change."""
+    """Yield the possible results of *request* of *life*: the event, the cluster, the answer, and the driver with its
+    coordinators from now on. The last result is the current coordinator's: no other one accepts a change."""
     text = "driver ", life.number, ": ", request[0], request[1:], " -> "
     coordinator = COORDINATORS.get(request[0])
     if coordinator in model.replaced and coordinator not in life.has_found and request[0] in LOOKS:
@@ -655,7 +655,7 @@ def _answers(
 
 
 def _has_waited(error: KafkaError | None) -> bool:
-    """Whether a driver has waited for what a replaced coordinator never learns, and has written nothing."""
+    """Return whether a driver has waited for a change that a replaced coordinator never learns of."""
     return isinstance(error, KafkaTimeoutError | LostEndError) or (
         isinstance(error, ApiError) and error.code is ErrorCode.REQUEST_TIMED_OUT
     )
@@ -685,7 +685,7 @@ def _steps_to(world: World, came_from: dict[World, tuple[World, Step] | None]) -
 
 
 def all_settings(batches: int) -> list[Settings]:
-    """Both protocols, both versions, and with two-phase commit where it has a meaning."""
+    """Return both protocols in both versions, the parallel one also with two-phase commit."""
     return [
         Settings(protocol, version, two_phase, batches)
         for protocol in ("parallel", "atomic")
@@ -696,12 +696,12 @@ def all_settings(batches: int) -> list[Settings]:
 
 
 def going_on(batches: int) -> list[Settings]:
-    """The settings in which a driver goes on after its own last batch without a fence: version 2, several batches."""
+    """Return the settings in which a driver continues after its own last batch without a fence: those of version 2."""
     return [each for each in all_settings(batches) if each.version is TransactionVersion.V2]
 
 
 def with_others(batches: int) -> list[Settings]:
-    """The settings in which something else happens in each run: see Settings."""
+    """Return the settings with a further condition or event in each run: see Settings."""
     return [
         each._replace(others=others)
         for each in all_settings(batches)
@@ -714,8 +714,8 @@ def with_others(batches: int) -> list[Settings]:
 
 
 class Scope(NamedTuple):
-    """A small world: its *settings* and *faults*, how many *drivers* begin, one after the other and together as far as
-    faults.switches allows, and the most *states* that are visited (None: all)."""
+    """A small world: its *settings* and *faults*, the number of *drivers* that start, in turn or concurrently as far as
+    faults.switches allows, and the maximum number of visited *states* (None: all)."""
 
     settings: Settings
     faults: Faults
@@ -726,8 +726,8 @@ class Scope(NamedTuple):
         return f"{_text_of(self.settings)}; {self.drivers} drivers, {self.faults}"
 
     def explored(self, most_states: int = sys.maxsize) -> Report:
-        """Breadth first where everything is visited, so that what is found has the fewest steps. Otherwise deep,
-        because the first states of a large world are all of its beginning.
+        """Explore breadth first if all states are visited, so that a violation has the fewest steps; otherwise depth
+        first, because breadth first would only visit the beginnings of a large world.
 
         :raises ViolationError: if a promise is broken.
         """
@@ -737,7 +737,7 @@ class Scope(NamedTuple):
         return explorer.run()
 
 
-#: Batches, tasks, drivers and faults of the worlds, the smallest first, and the most states (None: all).
+#: Batches, tasks, drivers and faults of the worlds, the smallest first, and the maximum of states (None: all).
 _SIZES: Final = (
     (1, 1, 1, 1, None),
     (1, 1, 1, 2, None),
@@ -751,7 +751,7 @@ _SIZES: Final = (
 
 
 def worlds() -> list[Scope]:
-    """The worlds that are explored, the smallest first, and behind them those in which something else happens."""
+    """Return the explored worlds, the smallest first, followed by those of :func:`with_others`."""
     found = []
     for batches, width, drivers, most, states in _SIZES:
         faults = Faults(most, drivers - 1, group=1, transactions=1, leaders=1, tasks=1)
@@ -761,7 +761,7 @@ def worlds() -> list[Scope]:
 
 
 def beyond(settings: Settings, faults: Faults) -> Explorer:
-    """An explorer of more than *faults* and *settings* allow: one batch more, and everything that may happen twice."""
+    """Return an explorer beyond *faults* and *settings*: with one more batch, and twice the number of each fault."""
     more = Faults(*(2 * each for each in faults))
     return Explorer(settings._replace(batches=settings.batches + 1), more, most_states=0, drivers=3)
 

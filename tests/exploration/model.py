@@ -1,11 +1,11 @@
 """Brokers as one value: the transactions of a cluster, two partitions with rows, and one group's progress.
 
-What a request does to a transactional id is decided by the embedded broker's own rules, which answer as Apache Kafka
-does; here they are applied to a value that is never changed, so that states can be compared and kept. Brokers may lose
-the ends of a transaction (KAFKA-20734): its id is complete, and nothing was written.
+The embedded broker's own rules, which answer as Apache Kafka does, determine the effect of a request on a transactional
+id; here they are applied to an immutable value, so that states can be compared and kept. Brokers may lose the ends of a
+transaction (KAFKA-20734): its id is complete, and nothing was written.
 
-A coordinator or a leader may be replaced without noticing it, because it has lost its connection to the controller. It
-then goes on answering from what it knew, and accepts no change, because no other broker stores it.
+A coordinator or a leader may not learn that it was replaced, because it has lost its connection to the controller. It
+then still answers from its former state, and accepts no change, because no other broker stores it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PARTITIONS: Final = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
 #: The participant of a transaction with offsets of the group.
 OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
 
-#: Whom each request goes to: the coordinator of the group or of transactions, or the leaders of the rows.
+#: Request → its receiver: the coordinator of the group or of transactions, or the leaders of the rows.
 COORDINATORS: Final = {
     "offsets": "group",
     "commit_offsets": "group",
@@ -47,14 +47,14 @@ COORDINATORS: Final = {
     **dict.fromkeys(("write", "end_offsets", "open"), "leaders"),
 }
 
-#: The first transaction of an id that begins behind it has the last epoch of its producer id that is not reserved.
+#: The first transaction of an id that begins after this epoch has its producer id's last epoch that is not reserved.
 NEARLY_LAST_EPOCH: Final = LAST_PRODUCER_EPOCH - RESERVED_EPOCHS - 1
 
 _NO_GROUPS: Final[frozenset[str]] = frozenset()
 
 
 class Entry(NamedTuple):
-    """A row with its *value*, or without one the end of a transaction, a *commit* or not."""
+    """A row with its *value*, or without one the marker of a transaction, a *commit* or an abort."""
 
     producer_id: int
     epoch: int
@@ -72,7 +72,7 @@ class Offset(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """The whole cluster. *pending* offsets are of open transactions, by producer id. New ids begin behind
+    """The whole cluster. *pending* has the offsets of open transactions, by producer id. New ids begin after
     *first_epoch*."""
 
     version: TransactionVersion
@@ -82,13 +82,13 @@ class Model:
     committed: frozenset[Offset] = frozenset()
     next_producer_id: int = 1
     first_epoch: int = NO_PRODUCER_EPOCH
-    #: What a replaced coordinator of transactions knows, a replaced coordinator of the group, and replaced leaders.
+    #: The state of a replaced coordinator of transactions, of a replaced coordinator of the group, and of old leaders.
     old_ids: tuple[tuple[str, TransactionMetadata], ...] | None = None
     old_offsets: tuple[frozenset[tuple[int, Offset]], frozenset[Offset]] | None = None
     old_logs: tuple[tuple[Entry, ...], ...] | None = None
 
     def __hash__(self) -> int:
-        # Models are kept in sets of worlds, and their fields take long.
+        # Sets of worlds contain models, and hashing their fields takes long.
         return self._hash
 
     @cached_property
@@ -98,7 +98,7 @@ class Model:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def ask(self, operation: str, *arguments: Any) -> tuple[Model, Any]:
-        """The cluster after a request, and its answer: a value, or an ErrorCode."""
+        """Return the cluster after a request, and the answer: a value, or an ErrorCode."""
         known = self._asked.get((operation, arguments))
         if known is None:
             try:
@@ -110,7 +110,7 @@ class Model:
 
     @cached_property
     def _asked(self) -> dict[tuple[str, tuple[Any, ...]], tuple[Model, Any]]:
-        """What was asked of this cluster, because many drivers ask the same."""
+        """Return the cache of this cluster's answers, because many drivers send the same requests."""
         return {}
 
     @cached_property
@@ -119,12 +119,12 @@ class Model:
 
     @cached_property
     def replaced(self) -> frozenset[str]:
-        """The coordinators and leaders that were replaced and do not know it."""
+        """Return the coordinators and leaders that were replaced and have not learned of it."""
         olds = {"group": self.old_offsets, "transactions": self.old_ids, "leaders": self.old_logs}
         return frozenset(coordinator for coordinator, old in olds.items() if old is not None)
 
     def of_replaced(self, coordinator: str) -> Model:
-        """The cluster as the replaced *coordinator*, or the leaders, see it."""
+        """Return the cluster in the state that the replaced *coordinator*, or the replaced leaders, know."""
         if coordinator == "leaders":
             assert self.old_logs is not None
             return replace(self, logs=self.old_logs)
@@ -177,7 +177,7 @@ class Model:
         log = self.logs[partition]
         mine = [each for each in log if each.producer_id == transaction.producer_id]
         if any(each.value == value for each in mine):
-            # A batch that was stored, and is sent again.
+            # A retry of a record batch that was stored.
             same = (each.producer_id == transaction.producer_id and each.value == value for each in log)
             return self, list(same).index(True)
         if mine and mine[-1].epoch > transaction.epoch:
@@ -215,16 +215,16 @@ class Model:
     def _open(self) -> tuple[Model, tuple[tuple[LogTransaction, ...], ...]]:
         return self, tuple(_open_in(log) for log in self.logs)
 
-    # --- what brokers do by themselves -------------------------------------------------------------------------------
+    # --- steps of brokers --------------------------------------------------------------------------------------------
 
     @cached_property
     def deciding(self) -> list[str]:
-        """The ids whose ends are being written."""
+        """Return the ids whose ends are being written."""
         return [name for name, each in self.ids if each.state.is_deciding]
 
     @cached_property
     def timing_out(self) -> list[str]:
-        """The ids whose open transaction may time out."""
+        """Return the ids whose open transaction may time out."""
         return [
             name
             for name, each in self.ids
@@ -250,14 +250,14 @@ class Model:
         return model.with_id(decided.completed(0))
 
     def losses(self, name: str) -> list[frozenset[TopicPartition]]:
-        """The participants of the decided transaction of *name* whose ends may be lost together: all, those with rows,
-        or the group."""
+        """Return the participants of the decided transaction of *name* whose ends may be lost together: all, those with
+        rows, or the group."""
         participants = dict(self.ids)[name].partitions
         rows = participants - {OFFSETS}
         return sorted({each for each in (participants, rows, participants - rows) if each}, key=sorted)
 
     def with_replaced(self, coordinator: str) -> Model:
-        """The *coordinator*, that of transactions or of the group, or the leaders, are replaced and do not know it."""
+        """Replace the *coordinator* of transactions or of the group, or the leaders, which do not learn of it."""
         if coordinator == "leaders":
             return replace(self, old_logs=self.logs)
         if coordinator == "transactions":
@@ -269,8 +269,8 @@ class Model:
         return self.with_id(rules.fenced(dict(self.ids)[name], self.version, self._new_id, 0))
 
     def after_a_week(self, *, offsets: bool, ids: bool) -> Model:
-        """Everything has timed out that does, and what had been decided has ended. Then the group's *offsets* have
-        expired that no open transaction holds, or the *ids* at rest, or both."""
+        """Time out all transactions that can, and complete the decided ones. Then expire the group's *offsets* that no
+        open transaction holds, or the *ids* at rest, or both."""
         model = self
         for name in model.timing_out:
             model = model.time_out(name)
@@ -286,12 +286,12 @@ class Model:
     # --- readers -----------------------------------------------------------------------------------------------------
 
     def visible(self) -> list[str]:
-        """The rows that readers of committed records see."""
+        """Return the rows that readers of committed records see."""
         return [value for log in self.logs for value in _visible_in(log)]
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is open in logs and offsets."""
+        """Return whether logs and offsets have no open transaction."""
         return not self.pending and all(_stable_end(log) == len(log) for log in self.logs)
 
     # --- changes -----------------------------------------------------------------------------------------------------

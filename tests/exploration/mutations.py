@@ -1,4 +1,4 @@
-"""Rules of exactly-once writes broken on purpose, in the sink and in the brokers: does the exploration notice?"""
+"""Rules of exactly-once writes that are broken intentionally, in the sink and in the brokers, for the exploration."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.exploration.explore import Explorer, Faults, ViolationError
 from tests.exploration.model import Entry, Model
 
 MOST_STATES: Final = 400_000
-#: Only coordinators are replaced.
+#: Only coordinators and leaders are replaced.
 _REPLACED: Final = Faults(1, 0, group=1, transactions=1, leaders=1, deaths=0, late=0, answers=0, time_outs=0, ends=0)
 _DEATH: Final = Faults(1, 0, answers=0, time_outs=0, ends=0)
 _NOTHING: Final = Faults(0, 0)
 _DEATHS: Final = Faults(2, 0, late=0, answers=0, time_outs=0, ends=0)
-#: Only what is within Settings.others.
+#: Only the faults of Settings.others.
 _OTHERS: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0, ends=0)
 _ANSWER: Final = Faults(1, 0, deaths=0, late=0, time_outs=0, ends=0)
 _END: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0)
@@ -47,8 +47,8 @@ _ATOMIC_2 = Settings("atomic", TransactionVersion.V2, two_phase=False, batches=1
 
 @dataclass(frozen=True)
 class Mutation:
-    """The method or property *method* of *owner* becomes *broken*, which gets the true one and its arguments; seen
-    with *settings* within *faults*."""
+    """A broken rule: *broken*, which gets the true function and its arguments, replaces the method or property *method*
+    of *owner*; *settings* and *faults* are sufficient to detect it."""
 
     name: str
     owner: Any
@@ -59,7 +59,7 @@ class Mutation:
     drivers: int = 2
 
     def caught(self) -> str | None:
-        """What the exploration says; None if it notices nothing."""
+        """Return the violation that the exploration finds; None if it finds none."""
         named = getattr(self.owner, self.method)
         true = named.fget if isinstance(named, property) else named
 
@@ -128,7 +128,7 @@ async def _done_at_once(true: Any, client: Any, transactions: Any, version: Any,
 
 
 def _whenever(*ends: End) -> Callable[..., End]:
-    """The driver's last transaction has ended wherever one of *ends* is seen."""
+    """Take the driver's last transaction for ended in all states of *ends*."""
 
     def broken(true: Any, s: Situation) -> End:
         found: End = true(s)
@@ -178,7 +178,7 @@ def _never(true: Any, transaction: Transaction) -> bool:
 
 
 def _forgets_nothing(true: Any, memories: Memories, cluster_id: str | None) -> None:
-    """Addresses always lead to the same cluster."""
+    """Forget nothing, as if addresses always led to the same cluster."""
 
 
 class _OfOne(dict[Any, Any]):
@@ -200,7 +200,7 @@ def _without_progress(true: Any, plan: Plan, version: int, writer: str, numbers:
 
 
 def _any_batch(true: Any, *args: Any) -> None:
-    """Nothing speaks against it."""
+    """Accept any batch."""
 
 
 class _Unopposed(Standing):

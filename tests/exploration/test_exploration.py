@@ -1,4 +1,5 @@
-"""No interleaving of a small world breaks a promise; broken rules are noticed. Longer: KAFKALITE_EXPLORED_STATES."""
+"""No interleaving of a small world breaks a promise; the exploration detects broken rules. KAFKALITE_EXPLORED_STATES
+sets the maximum number of states."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from tests.support import amounts
 from tests.support.amounts import LONG
 
 SEED = 1
-#: One coordinator, or the leaders, may be replaced and not know it.
+#: Each coordinator, and the leaders, may be replaced once without learning of it.
 REPLACED = {"group": 1, "transactions": 1, "leaders": 1}
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """The sink warns of much that is explored."""
+    """Disable the sink's warnings, because explored events cause many."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)

@@ -1,5 +1,5 @@
-"""Schedules of a few drivers, a lost end, and requests or an answer that are too old, which :mod:`.explore` would
-meet only after very many states."""
+"""Schedules of a few drivers, a lost end, and late requests or an outdated answer, which :mod:`.explore` would reach
+only after very many states."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def quiet() -> Iterator[None]:
 
 @lru_cache
 def _beginning(settings: Settings, number: int) -> Told:
-    """The driver *number* of all schedules, which have much in common."""
+    """Return driver *number* for all schedules, which share its runs."""
     return driver_of(settings, number)
 
 
 class _Stage:
-    """Drivers that take a step when they are told to. Ends are written at once; the first one of the driver's id for
-    which *loses* is true is lost in *places*. *replaced* answers the looks of driver 1, until a change of its own has
-    found the current one of its kind."""
+    """Drivers that take a step on call. Ends are written immediately; the first one of the driver's id for which
+    *loses* is true is lost in *places*. *replaced* answers the read-only requests of driver 1, until one of its changes
+    has found the current coordinator of its kind."""
 
     def __init__(
         self, settings: Settings, places: frozenset[TopicPartition], loses: Callable[[TransactionMetadata], bool]
@@ -90,7 +90,7 @@ class _Stage:
             self.model = self.model.complete(name, lost)
 
     def until(self, number: int, reached: Callable[[tuple[Any, ...]], bool]) -> bool:
-        """Let driver *number* go on until it is about to ask what *reached* is true for; whether it came there."""
+        """Run driver *number* until *reached* is true for its next request; return whether it got there."""
         while not isinstance(request := self.asks(number), Ended):
             if reached(request):
                 return True
@@ -98,7 +98,7 @@ class _Stage:
         return False
 
     def until_repair(self, number: int, operation: str) -> bool:
-        """Let driver *number* go on until it writes a lost commit again, and is about to ask *operation* for that."""
+        """Run driver *number* until its next request is *operation* for writing a lost commit again."""
         return self.until(number, _is_repair) and self.until(
             number, lambda request: request[0] == operation and request[1].transactional_id == _DRIVER_ID
         )
@@ -110,7 +110,7 @@ class _Stage:
         return ended
 
     def broken(self, *ended: Ended) -> str | None:
-        """The promise that is broken after all drivers have *ended*."""
+        """Return the promise that is broken after all drivers have *ended*; None if none is."""
         values = [value.partition(" ")[0] for value in self.model.visible()]
         if twice := sorted({value for value in values if values.count(value) > 1}):
             return f"twice: {twice}"
@@ -126,7 +126,7 @@ def _is_fence(request: tuple[Any, ...]) -> bool:
 
 
 def _is_repair(request: tuple[Any, ...]) -> bool:
-    """Whether *request* records that a lost commit is written again."""
+    """Return whether *request* records that a lost commit is written again."""
     return _is_fence(request) and request[2] in COMPLETING_MS
 
 
@@ -135,7 +135,7 @@ def _is_decision(request: tuple[Any, ...]) -> bool:
 
 
 class Schedule(NamedTuple):
-    """*run* says which promise is broken, and None if none is; "-" if this schedule does not come about."""
+    """A schedule. *run* returns the broken promise, None if none is, and "-" if the schedule cannot happen."""
 
     text: str
     run: Callable[[], str | None]
@@ -143,7 +143,7 @@ class Schedule(NamedTuple):
 
 def _late_fence(settings: Settings, places: str, fence: int, operation: str, dies: bool) -> str | None:
     """Driver 1 is frozen before its *fence*-th InitProducerId. The end of a decision of driver 2 is lost; driver 2
-    begins to write it again, and dies or is frozen, too, before its *operation*. Then driver 1 goes on."""
+    begins to write it again, and dies or is also frozen before its *operation*. Then driver 1 resumes."""
     is_frozen = False
     stage = _Stage(settings, _PLACES[places], lambda ending: is_frozen and ending.state.is_commit)
     for _ in range(fence - 1):
@@ -162,8 +162,8 @@ def _late_fence(settings: Settings, places: str, fence: int, operation: str, die
 
 def _two_late_fences(settings: Settings, places: str, operation: str, dies: bool, order: tuple[int, ...]) -> str | None:
     """Drivers 1 and 3 are frozen before their first InitProducerId. The end of a decision of driver 2 is lost; driver 2
-    begins to write it again, and dies or is frozen, too, before its *operation*. Then the two requests arrive, and the
-    drivers go on in this *order*."""
+    begins to write it again, and dies or is also frozen before its *operation*. Then the two requests arrive, and the
+    drivers resume in this *order*."""
     is_frozen = False
     stage = _Stage(settings, _PLACES[places], lambda ending: is_frozen and ending.state.is_commit)
     if not all(stage.until(number, _is_fence) for number in (1, 3)):
@@ -177,8 +177,8 @@ def _two_late_fences(settings: Settings, places: str, operation: str, dies: bool
 
 
 def _replaced_leaders(version: TransactionVersion, rows: int, is_replaced: bool) -> str | None:
-    """Driver 2 dies after *rows* rows, and the abort of its transaction is lost. The leaders that driver 1 asks before
-    its first row have been replaced before there was any."""
+    """Driver 2 dies after *rows* rows, and the abort of its transaction is lost. The leaders that answer driver 1
+    before its first row were replaced before all rows."""
     settings = Settings("atomic", version, two_phase=False, batches=1)
     stage = _Stage(settings, _PLACES["rows"], lambda ending: not ending.state.is_commit)
     if is_replaced:
@@ -191,7 +191,7 @@ def _replaced_leaders(version: TransactionVersion, rows: int, is_replaced: bool)
 
 def _replaced_coordinator(settings: Settings, places: str, operation: str, kind: str, since: str) -> str | None:
     """The end of a decision of driver 2 is lost; it dies then, or before its *operation* while it writes the end again.
-    The coordinator of this *kind* that driver 1 asks at first has been replaced *since* then."""
+    The coordinator of this *kind* that first answers driver 1 has been a replaced one *since* that point."""
     stage = _Stage(settings, _PLACES[places], lambda ending: ending.state.is_commit)
     if since != "the beginning":
         stage.until(2, _is_fence if since == "the first fence" else _is_decision)
@@ -254,7 +254,7 @@ _NO_RECORD: Final = (Situation, "is_decision_lost", property(lambda s: False))
 @pytest.mark.parametrize(
     "rules",
     [
-        # A fence that is repeated blindly is noticed by the record alone, too, and then ends in an error.
+        # The record alone also detects a fence that is repeated unconditionally, which then ends in an error.
         [(SinkDriver, "fence", _fence_blindly), _NO_RECORD],
         [_NO_RECORD],
         [(AtomicSink, "_open_before", _nothing_open)],
@@ -272,7 +272,7 @@ def test_schedules_notice_a_broken_rule(rules: list[tuple[type, str, object]]) -
 @with_each("version", TransactionVersion)
 def test_a_driver_aborts_what_was_not_decided_and_nothing_else(version: TransactionVersion) -> None:
     stage = _Stage(Settings("parallel", version, two_phase=False, batches=2), frozenset(), lambda _: False)
-    # Driver 2 takes over while the tasks of driver 1 write, and dies behind its decision.
+    # Driver 2 takes over while the tasks of driver 1 write, and dies after its decision.
     assert stage.until(1, is_of_task) and stage.until(2, is_of_task)
     assert stage.until(1, lambda request: not is_of_task(request))
     assert stage.until(2, lambda request: _is_decision(request) and request[1].transactional_id != _DRIVER_ID)

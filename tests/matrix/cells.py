@@ -1,4 +1,4 @@
-"""Which combinations of security, path, codec, broker and memory there are, and a choice in which every pair occurs."""
+"""All combinations of security, path, codec, broker and memory, and a choice of them in which every pair occurs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VALUES: tuple[tuple[str, ...], ...] = (BROKERS, _SECURITIES, PATHS, CODECS, MEM
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One way to write; *memory* ``small`` is a buffer.memory that holds a hundredth of what is written."""
+    """One way to write; *memory* ``small`` is a buffer.memory that holds a hundredth of the written bytes."""
 
     broker: str
     security: str
@@ -36,7 +36,7 @@ class Cell:
 
 
 def all_cells() -> list[Cell]:
-    """Every combination once, half of them with little memory: of each value of another dimension the half as well."""
+    """Return every combination once, half of them with little memory, as half of those with each other value."""
     found = []
     for indices in itertools.product(*(range(len(values)) for values in _VALUES[:-1])):
         broker, security, path, codec = (values[index] for values, index in zip(_VALUES, indices, strict=False))
@@ -45,7 +45,7 @@ def all_cells() -> list[Cell]:
 
 
 def pairwise_cells() -> list[Cell]:
-    """As few cells as a greedy choice needs so that every two values of different dimensions meet in one of them."""
+    """Return a greedy choice of few cells in which every two values of different dimensions occur together."""
     candidates = [Cell(*values) for values in itertools.product(*_VALUES)]
     open_pairs = {pair for cell in candidates for pair in pairs_of(cell)}
     chosen: list[Cell] = []
@@ -53,21 +53,21 @@ def pairwise_cells() -> list[Cell]:
         used = Counter(value for cell in chosen for value in cell.values)
 
         def gain(cell: Cell, used: Counter[str] = used) -> tuple[int, int]:
-            # Of equals the one whose values are rare so far, then the first: always the same choice.
+            # Among equals the cell with the rarest values, then the first one, so that the choice is deterministic.
             return len(open_pairs.intersection(pairs_of(cell))), -sum(used[value] for value in cell.values)
 
         best = max(candidates, key=gain)
         chosen.append(best)
         open_pairs.difference_update(pairs_of(best))
-    # One broker after the other, as each is started when it is first needed.
+    # Sorted by broker, because each broker starts when it is first needed.
     return sorted(chosen)
 
 
 def pairs_of(cell: Cell) -> set[tuple[tuple[int, str], tuple[int, str]]]:
-    """The values that meet in *cell*, each with its dimension."""
+    """Return the pairs of values in *cell*, each value with its dimension."""
     return set(itertools.combinations(enumerate(cell.values), 2))
 
 
 def count_of(cells: Sequence[Cell], value: str) -> int:
-    """How many of *cells* have *value*."""
+    """Return the number of *cells* with *value*."""
     return sum(value in cell.values for cell in cells)

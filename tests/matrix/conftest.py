@@ -1,7 +1,7 @@
-"""What the matrix shares: keys, an embedded cluster and a real Kafka with all listeners, the rows.
+"""The fixtures of the matrix: keys, an embedded cluster and a real Kafka with all listeners, and the rows.
 
-KAFKALITE_MATRIX=full (``scripts/test.sh --matrix``) has every cell instead of a choice, KAFKALITE_MATRIX_MB is how many
-MB each of them writes.
+KAFKALITE_MATRIX=full (``scripts/test.sh --matrix``) selects every cell instead of a choice, and KAFKALITE_MATRIX_MB the
+MB that each of them writes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tests.support.securities import (
 
 IS_FULL = amounts.MATRIX == "full"
 MEGABYTES = amounts.MATRIX_MB
-#: Names of the properties that carry a cell to the table.
+#: The name of the property that passes a cell to the table.
 CELL = "cell"
 
-#: Deleted topics go at once: cells follow each other, and the disk is finite.
+#: Kafka removes deleted topics from the disk within seconds, so that it can store those of the next cells.
 KAFKA_PROPERTIES = (
     "log.segment.delete.delay.ms=1000",
     "log.retention.check.interval.ms=2000",
@@ -80,7 +80,7 @@ def payload(tmp_path_factory: pytest.TempPathFactory) -> Payload:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of cells: a line for each broker, security and codec, the seconds of each path."""
+    """Print the table of cells: a line for each broker, security and codec, with the seconds of each path."""
     cells: dict[tuple[str, str, str], dict[str, str]] = {}
     count, rows, megabytes, seconds, red = 0, 0, 0.0, 0.0, []
     for outcome, reports in terminalreporter.stats.items():

@@ -1,4 +1,4 @@
-"""How each path of the matrix writes a payload: one function a path, which returns when all is acknowledged."""
+"""The paths of the matrix, which write a payload: one function each, which returns after all acknowledgements."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.producer.futures import Delivery
 from tests.matrix.payload import FILES, Payload
 
-#: As many rows as Spark hands over at a time.
+#: The number of rows in one of Spark's Arrow batches.
 _CHUNK_ROWS = 10_000
 _ROWS = "key string, value binary"
-#: Micro-batches of a stream, and versions of the batches that are written exactly once.
+#: The number of micro-batches of a stream, and of versions that are written exactly once.
 _BATCHES = 2
 _STREAM_S = 120
 
 
 @dataclass(frozen=True)
 class Write:
-    """What is written where: *properties* by Kafka's names, *scratch* an empty folder, *spark* for paths of Spark."""
+    """A payload and its target: *properties* by Kafka's names, *scratch* an empty folder, *spark* for Spark's paths."""
 
     spark: SparkSession | None
     payload: Payload
@@ -56,7 +56,7 @@ def _send_columns(write: Write) -> None:
 
 
 class _Outcome:
-    """Counts what was told, on the sender's thread; looked at after the flush."""
+    """Counts the deliveries on the sender's thread; read after the flush."""
 
     def __init__(self) -> None:
         self._acknowledged = 0
@@ -117,5 +117,5 @@ WRITERS: Mapping[str, Callable[[Write], None]] = {
     "exactly once parallel": lambda write: _exactly_once(write, atomic=False),
     "exactly once atomic": lambda write: _exactly_once(write, atomic=True),
 }
-#: Without Spark: one producer writes all rows, so that those of a partition keep their order.
+#: The paths without Spark: one producer writes all rows, so that those of a partition keep their order.
 ONE_PRODUCER = frozenset({"send", "send_columns"})

@@ -1,4 +1,4 @@
-"""The rows that a cell writes, and what confluent-kafka finds of them afterwards."""
+"""The rows that a cell writes, and the verdict on the records that confluent-kafka reads afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 _POOL_BYTES = 4_000_000
 _BLOCK_BYTES = 512
-#: From empty to twice the mean, so that frames and TLS records end anywhere.
+#: Values have from 0 bytes to twice the mean, so that frames and TLS records end anywhere.
 _LARGEST_VALUE = 2_000
 _MEAN_VALUE = _LARGEST_VALUE // 2
 _IDLE_LIMIT_S = 60.0
@@ -23,11 +23,11 @@ _IDLE_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Payload:
-    """Numbered rows: the key is the number as text, the value bytes of which codecs save about half."""
+    """Numbered rows: the key is the number as text, the value has bytes that codecs compress to about half."""
 
     values: Sequence[bytes]
     table: pa.Table
-    #: The rows in their order, in :data:`FILES` files of equal size.
+    #: The rows in their order, in :data:`FILES` files with equal numbers of rows.
     files: Sequence[Path]
 
     @property
@@ -43,7 +43,7 @@ FILES = 4
 
 
 def make_payload(directory: Path, megabytes: int) -> Payload:
-    """The same bytes every time."""
+    """Return rows with the same bytes in each run."""
     random = np.random.default_rng(20)
     rows = megabytes * 1_000_000 // _MEAN_VALUE
     blocks = random.integers(0, 256, (_POOL_BYTES // _BLOCK_BYTES, _BLOCK_BYTES), np.uint8)
@@ -64,7 +64,7 @@ def make_payload(directory: Path, megabytes: int) -> Payload:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with a topic; *out_of_order* counts neighbours of a partition whose numbers fall."""
+    """The numbers of wrong records in a topic; *out_of_order* counts records of a partition after a larger number."""
 
     missing: int
     twice: int
@@ -72,17 +72,17 @@ class Verdict:
     out_of_order: int
 
 
-#: Everything is there, once, as it was written; in every partition in that order.
+#: Every row is stored once and unchanged, and in every partition in its order.
 WHOLE = Verdict(missing=0, twice=0, changed=0, out_of_order=0)
 
 
 def judge(payload: Payload, properties: Mapping[str, str], topic: str) -> Verdict:
-    """Every key and value of *topic*, read with librdkafka's *properties*, beside those of *payload*."""
+    """Compare every key and value of *topic*, read with librdkafka's *properties*, with those of *payload*."""
     return verdict_on(payload, _read(properties, topic).values())
 
 
 def verdict_on(payload: Payload, partitions: Iterable[Sequence[tuple[int, bytes | None]]]) -> Verdict:
-    """*partitions* are the numbers and values that somebody read, in the order of their offsets."""
+    """Compare the numbers and values that a client has read from *partitions*, in the order of their offsets."""
     read = list(partitions)
     numbers = [number for partition in read for number, _ in partition]
     found = {number: value for partition in read for number, value in partition}
@@ -95,7 +95,7 @@ def verdict_on(payload: Payload, partitions: Iterable[Sequence[tuple[int, bytes 
 
 
 def _read(properties: Mapping[str, str], topic: str) -> dict[int, list[tuple[int, bytes | None]]]:
-    """Partition → numbers and values in the order of their offsets."""
+    """Return partition → numbers and values in the order of their offsets."""
     found: dict[int, list[tuple[int, bytes | None]]] = collections.defaultdict(list)
     for message in read_committed(properties, topic):
         partition, key = message.partition(), message.key()
@@ -105,7 +105,7 @@ def _read(properties: Mapping[str, str], topic: str) -> dict[int, list[tuple[int
 
 
 def read_committed(properties: Mapping[str, str], topic: str) -> Iterator[Message]:
-    """The committed records of *topic* up to its end, as librdkafka reads them with *properties*."""
+    """Return the committed records of *topic* up to its end, as librdkafka reads them with *properties*."""
     consumer = Consumer(
         {
             **properties,

@@ -1,8 +1,8 @@
-"""A process that writes many columns and watches its own memory.
+"""A process that writes many columns and measures its own memory.
 
     python -m tests.matrix.soaking PROPERTIES TOPIC MEGABYTES
 
-PROPERTIES is a JSON file with those of a producer. Prints one JSON object: rows sent and acknowledged, seconds, and
+PROPERTIES is a JSON file with a producer's properties. Prints one JSON object: rows sent and acknowledged, seconds, and
 resident memory in MiB, first (when a tenth is written), last and at its peak.
 """
 

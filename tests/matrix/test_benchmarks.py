@@ -1,6 +1,6 @@
-"""The benchmarks inside Spark with few rows: their figures mean nothing here, but they must not rot.
+"""The benchmarks inside Spark still run, with few rows; their measurements are not checked.
 
-They belong to the long run. They use the Kafka of the matrix, and start Sparks of their own.
+They are part of the long run. They use the Kafka of the matrix, and start their own Sparks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMEOUT_S = 600
 
 
 def run_script(kafka: SecureServer, tmp_path: Path, *arguments: str) -> Any:
-    """What the last line of a benchmark says."""
+    """Run a benchmark; return the JSON of its last line."""
     listeners = tmp_path / "listeners.json"
     write_listeners(kafka, listeners)
     return run(

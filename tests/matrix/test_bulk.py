@@ -1,4 +1,4 @@
-"""Much at once over TLS: a million rows of 1 kB from Spark arrive whole, and memory stays flat over gigabytes."""
+"""Bulk writes over TLS: a million rows of 1 kB from Spark arrive complete, and memory stays flat over gigabytes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PARTITIONS = 4
 ROWS = 1_000_000
 WRITE_LIMIT_S = 600
 SOAK_MB = amounts.MATRIX_SOAK_MB
-#: Even a slow machine writes so much.
+#: The rate that even a slow machine reaches.
 LEAST_MB_PER_S = 3
-#: What the disk holds of a long run, for each partition.
+#: The retention of a long run's topic, per partition.
 RETENTION = {"retention.bytes": "200000000", "segment.bytes": "50000000", "file.delete.delay.ms": "1000"}
 GROWTH_LIMIT_MIB = 32
 
@@ -75,5 +75,5 @@ def test_memory_stays_flat_over_sasl_ssl(kafka: SecureServer, figure: Figure, tm
     figure("MB/s", round(SOAK_MB / told["seconds"]))
     figure("MiB of memory, first/last/peak", "/".join(f"{memory[name]:.0f}" for name in ("first", "last", "peak")))
     assert told["sent"] == told["acknowledged"] == stored
-    # A short run ends before buffers and caches have their size.
+    # A short run ends before buffers and caches have reached their size.
     assert memory["peak"] - memory["first"] < GROWTH_LIMIT_MIB or SOAK_MB < 1_000

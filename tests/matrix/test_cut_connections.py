@@ -1,4 +1,4 @@
-"""Connections over SASL_SSL that are cut in the middle of frames and TLS records: nothing is missing or twice."""
+"""Connections over SASL_SSL that are cut in the middle of frames and TLS records: no row is missing or duplicated."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PARTITIONS = 4
 VALUE_BYTES = 1_000
 PORTION = 500
 BATCH_BYTES = 65_536
-#: What a connection carries before it is cut: more than a handshake, and for the most part more than a request, which
-#: has a batch for each partition.
+#: The bytes that a connection transfers before it is cut: more than a handshake, and mostly more than a request, which
+#: has a record batch for each partition.
 LEAST_BYTES, MOST_BYTES = 64_000, 600_000
 FLUSH_MS = 120_000
 

@@ -1,7 +1,7 @@
-"""Security × path × codec × broker × memory: what was written is there, every byte of it, once.
+"""Security × path × codec × broker × memory: every byte of the written rows is stored once.
 
-``scripts/test.sh --matrix`` runs all cells, the long run a choice in which every two values meet, and the normal run
-those of the choice that write to the embedded broker, and a few others (``tests/support/by_parts.py``).
+``scripts/test.sh --matrix`` runs all cells, the long run a choice with every pair of values, and the normal run those
+of the choice that write to the embedded broker, and a few others (``tests/support/by_parts.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.securities import SECURITIES, SecureServer, Security
 
 PARTITIONS = 4
 CELL_LIMIT_S = 600
-#: Holds a few batches of each partition, and a hundredth of what a cell writes.
+#: Enough for a few record batches of each partition, and a hundredth of a cell's rows.
 LITTLE_MEMORY = {"buffer.memory": "1048576", "batch.size": "65536"}
 
 
@@ -87,6 +87,6 @@ def test_matrix_cell_stores_every_byte_once(
     finally:
         record_property(CELL, json.dumps({**told, "seconds": time.monotonic() - began}))
     verdict = judge(payload, {"bootstrap.servers": server.looks[security]}, topic)
-    # Tasks of Spark write beside each other, and each begins where it likes.
+    # Spark's tasks write concurrently, so the rows of a partition have no order.
     kept = verdict if cell.path in ONE_PRODUCER else dataclasses.replace(verdict, out_of_order=0)
     assert kept == WHOLE

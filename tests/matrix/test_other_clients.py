@@ -1,6 +1,6 @@
-"""Other people's clients move the rows through the embedded broker over TLS, both ways, and so do our own commands.
+"""Clients of other projects write and read the rows on the embedded broker over TLS, and so do kafkalite's commands.
 
-Kafka's Java tools, which take a JVM each, are part of ``scripts/test.sh --matrix`` alone.
+Kafka's Java tools, which need a JVM each, run only in ``scripts/test.sh --matrix``.
 """
 
 from __future__ import annotations

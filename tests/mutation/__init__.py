@@ -1,1 +1,1 @@
-"""Changes the source once at each place, and runs the unit tests that must notice it."""
+"""Changes the source at each place in turn, and runs the unit tests that must detect the change."""

@@ -1,10 +1,10 @@
-"""Mutates what is listed in :mod:`tests.mutation.targets`, and prints what the unit tests do not notice.
+"""Mutates the targets in :mod:`tests.mutation.targets`, and prints the mutants that the unit tests do not detect.
 
     python -m tests.mutation [NAME …] [--processes N] [--only TEXT]
 
-Each mutant is tried by pytest in a fork of this process, which has imported everything; what depends on the mutated
-module is imported again there. A mutant that changes nothing is listed in ``equivalent/`` with the reason. Exits with
-1 if another one survives.
+Pytest tests each mutant in a fork of this process, which has imported all modules; the fork imports those that depend
+on the mutated module again. ``equivalent/`` lists the mutants that change no behaviour, with the reason. Exits with 1
+if another one survives.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tests.mutation.targets import TARGETS, Target, equivalents
 from tests.support.wings import Imports
 
 ROOT: Final = Path(__file__).parents[2]
-#: A mutant may loop for ever, or wait: so many times the processor's time of the tests without one, and at least so
-#: many seconds. What others do on the machine must not count as noticed.
+#: A mutant may loop endlessly, or wait. The limit is a multiple of the tests' CPU time without a mutant, with a minimum
+#: in seconds: load of other programs on the machine must not count as detection.
 _MOST_CPU: Final = 8
 _LEAST_CPU_S: Final = 5
 _MOST_S: Final = 300
-#: The first failure is enough. Nothing is written.
+#: pytest stops at the first failure, and writes no cache.
 _PYTEST: Final = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:kafkalite", "--hypothesis-profile", "mutants")
 
 
@@ -53,17 +53,17 @@ class Changed(NamedTuple):
 
 
 class _Mutated(MetaPathFinder, Loader):
-    """A plugin of pytest that puts *changed* in the place of its module."""
+    """A plugin of pytest that replaces the module of *changed* with the mutant."""
 
     def __init__(self, changed: Changed) -> None:
         self._changed = changed
 
     def pytest_configure(self) -> None:
-        """Before pytest's own finder, which is there now and takes all modules of a package with a plugin."""
+        """Install this finder before pytest's, which handles all modules of a package that has a plugin."""
         for name in self._changed.fresh:
             package, _, module = name.rpartition(".")
             if sys.modules.pop(name, None) is not None and package in sys.modules:
-                # An import from the package would find the old one there.
+                # An import from the package would find the old module in its attribute.
                 vars(sys.modules[package]).pop(module, None)
         sys.meta_path.insert(0, self)
 
@@ -75,7 +75,7 @@ class _Mutated(MetaPathFinder, Loader):
 
 
 class Trial:
-    """Tries the mutants of *target*, or those with *only* in the lines that are printed."""
+    """Tests the mutants of *target*, or those with *only* in their printed lines."""
 
     def __init__(self, target: Target, only: str = "") -> None:
         self._target, self._only = target, only
@@ -88,7 +88,7 @@ class Trial:
         self._dependents = {
             module: tuple(sorted(paths.keys() & imports.dependents({module}))) for module in self._modules
         }
-        # What the forks share; pytest itself imports the tests.
+        # The forks share these modules; pytest itself imports the tests.
         for name, path in paths.items():
             if not path.name.startswith(("test_", "conftest")):
                 importlib.import_module(name)
@@ -101,7 +101,7 @@ class Trial:
                     yield changed
 
     def passes(self, changed: Changed | None) -> bool:
-        """Whether the tests pass with the mutant; None: with none. Not to be called but in a fork."""
+        """Return whether the tests pass with the mutant, or without one (None). Call it only in a fork."""
         plugins = [] if changed is None else [_Mutated(changed)]
         return pytest.main([*_PYTEST, *self._target.tests], plugins) == 0
 
@@ -119,9 +119,9 @@ class Trial:
         return pid
 
     def survivors(self, processes: int) -> tuple[list[Changed], int]:
-        """The mutants that the tests do not notice, and the number of all.
+        """Return the mutants that the tests do not detect, and the number of all mutants.
 
-        :raises SystemExit: if the tests fail without any.
+        :raises SystemExit: if the tests fail without a mutant.
         """
         _, status, usage = os.wait4(self.started(None), 0)
         if status != 0:
@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", metavar="TEXT", help="the mutants with this in their lines")
     asked = parser.parse_args()
-    # A few examples notice a mutant, and the smallest one is of no use here.
+    # A few examples detect a mutant, and shrinking them is not necessary.
     settings.register_profile("mutants", max_examples=10, derandomize=True, database=None, phases=[Phase.generate])
     has_failed = False
     for name in asked.names or TARGETS:

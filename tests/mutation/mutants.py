@@ -35,7 +35,7 @@ _OPERATORS: Final[dict[type[ast.operator], type[ast.operator]]] = {
 
 
 class Mutant(NamedTuple):
-    """A changed *source*; *change* says what was changed, at *line*."""
+    """A changed *source*; *change* describes the change at *line*."""
 
     line: int
     change: str
@@ -46,7 +46,7 @@ class Mutant(NamedTuple):
 
 
 def mutants(source: str, names: frozenset[str] | None = None) -> Iterator[Mutant]:
-    """The mutants of *source*, in the functions, classes and constants with these *names* (None: everywhere)."""
+    """Yield the mutants of *source*, in the functions, classes and constants with these *names* (None: everywhere)."""
     tree = ast.parse(source)
     for number, statement in enumerate(tree.body):
         if names is None or _names_of(statement) & names:
@@ -68,7 +68,7 @@ def _names_of(statement: ast.stmt) -> set[str]:
 
 
 def _nodes(statement: ast.stmt) -> list[ast.AST]:
-    """All nodes but docstrings, annotations and defaults, in a fixed order."""
+    """Return all nodes except docstrings, annotations and defaults, in a fixed order."""
     found: list[ast.AST] = []
 
     def visit(node: ast.AST) -> None:

@@ -1,4 +1,4 @@
-"""The modules to mutate, the tests that must notice it, and the mutants that change nothing."""
+"""The modules to mutate, the tests that must detect the mutants, and the mutants that change no behaviour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 class Target(NamedTuple):
     """The modules of *sources*, files and folders of ``kafka_sink``, are mutated, in these *names* (empty: everywhere).
-    The *tests*, those first that notice most, must notice it."""
+    The *tests*, those that detect most first, must detect the mutants."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
@@ -32,7 +32,7 @@ TARGETS: Final = {
     "progress": Target(
         ("exactly_once/progress.py",),
         _unit("exactly_once", "progress", "same_rows", "decision", "manifest"),
-        # Without the documents of groups, which are not decided on.
+        # Without the documents of groups, which no decision depends on.
         frozenset(
             [
                 "_FIRST_DENSE",
@@ -83,7 +83,7 @@ TARGETS: Final = {
 
 
 def equivalents(name: str) -> dict[str, str]:
-    """The mutants of target *name* that change nothing: a part of each one's text, with the reason. They are a file for
-    each target, so that a line of one does not make the proof of the others stale."""
+    """Return the mutants of target *name* that change no behaviour: a part of each one's text, with the reason. Each
+    target has its own file, so that a new line for one does not make the proof of the others stale."""
     path = Path(__file__).parent / "equivalent" / f"{name}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))

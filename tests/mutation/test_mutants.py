@@ -1,4 +1,4 @@
-"""What is changed in a source, and that what is mutated and its tests are there."""
+"""The mutants of a source; and the mutated modules and their tests exist."""
 
 from __future__ import annotations
 

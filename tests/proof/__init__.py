@@ -1,1 +1,1 @@
-"""The ledger: which promise is proven by which part, and what each part found last: ``scripts/prove.sh``."""
+"""The ledger: the part that proves each promise, and the last result of each part: ``scripts/prove.sh``."""

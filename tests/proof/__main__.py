@@ -1,4 +1,4 @@
-"""The command of the ledger: ``scripts/prove.sh``, which says what it does."""
+"""The command of the ledger, which ``scripts/prove.sh`` runs and describes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS, 
 
 
 def _run_all(chosen: Sequence[Part], minutes: float | None, ledger: Ledger, parts: Sequence[Part], root: Path) -> int:
-    """Run *chosen*, as many as *minutes* allow (None: all), and write the record of each when it has ended."""
+    """Run as many of *chosen* as *minutes* allow (None: all), and write the record of each when it has ended."""
     begun, worst = time.monotonic(), 0
     for part in chosen:
         before = ledger.get(part)
@@ -85,7 +85,7 @@ def _line(part: Part, standing: Standing, ledger: Ledger) -> str:
 
 
 if __name__ == "__main__":
-    # The part that is running is ended with the ledger. A shell starts what runs in its background deaf to Ctrl-C.
+    # A signal ends the running part with the ledger. A shell's background jobs ignore SIGINT unless they set a handler.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:

@@ -1,8 +1,8 @@
-"""The records of the parts, a line each, and what they still say of the sources.
+"""The records of the parts, a line each, and their validity for the sources.
 
-A record is of the trees of one commit: its part is proven as long as none of the files that it depends on is another
-one, whatever else was committed. Git tells that by the hashes that it has of all files. Docstrings do not run: a file
-of Python in which only they have changed is the same one, but for parts that judge them.
+A record belongs to the trees of one commit: its part is proven as long as none of the files that it depends on has
+changed, by Git's hashes, whatever else was committed. Docstrings and comments do not run: a Python file in which only
+they have changed counts as unchanged, except for parts that check them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Final
 from tests.proof.parts import Part
 
 RECORDS: Final = "tests/proof/records.jsonl"
-#: Files and folders written from what ran, so that nothing that ran depends on them.
+#: Files and folders that are generated from results, so that no part depends on them.
 WRITTEN: Final = (RECORDS, "tests/bench/results/", "tests/ways.json", "tests/figures.json", "docs/versions.md")
 
 
 @dataclass(frozen=True)
 class Record:
-    """What the part of this name found when it last ran, on these *trees*.
+    """The result of the last run of the *part* of this name, on these *trees*.
 
     *outcome* is passed, failed, or cannot run (on that *machine*, for the *reason*). *failed_once* has the tests that
-    passed at their second try, each with its cause, which is empty until somebody has found it.
+    passed when they were repeated, each with its cause, which is empty until a developer enters it.
     """
 
     part: str
@@ -49,7 +49,7 @@ class Record:
 
 
 class Standing(Enum):
-    """What a part's record says of the sources as they are; the values are for people."""
+    """The validity of a part's record for the current sources; the values are printed."""
 
     PROVEN = "proven"
     RED = "red"
@@ -59,12 +59,12 @@ class Standing(Enum):
 
     @property
     def is_due(self) -> bool:
-        """Whether the part has to be run before a release."""
+        """Return whether the part must run before a release."""
         return self in (Standing.RED, Standing.STALE, Standing.UNPROVEN)
 
 
 class Sources:
-    """The files of the commit that is checked out below *root*."""
+    """The files of the commit that is checked out in *root*."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -80,7 +80,7 @@ class Sources:
 
     @cached_property
     def _without_prose(self) -> dict[str, str]:
-        """The same lines, of files of Python with the hash of their code."""
+        """Return the same lines, with the hash of the code for Python files."""
         names = [name for name in self._files if name.endswith(".py")]
         contents = self._contents([self._files[name].split()[2] for name in names])
         return self._files | {
@@ -89,9 +89,9 @@ class Sources:
         }
 
     def tree_of(self, part: Part) -> str:
-        """The hash of all files that are, or are below, the paths of *part*.
+        """Return the hash of all files at and below the paths of *part*.
 
-        :raises ValueError: if there is nothing at one of them.
+        :raises ValueError: if one of the paths has no file.
         """
         digest, files = hashlib.sha256(), self._files if part.judges_prose else self._without_prose
         for path in part.paths:
@@ -104,7 +104,7 @@ class Sources:
         return digest.hexdigest()[:16]
 
     def changed(self) -> list[str]:
-        """Files that differ from the commit, but those that the ledger writes."""
+        """Return the files that differ from the commit, except those in :data:`WRITTEN`."""
         status = self._git("status", "--porcelain", "--untracked-files=all", "--no-renames")
         return [name for name in (line[3:].strip('"') for line in status.splitlines()) if not name.startswith(WRITTEN)]
 
@@ -113,7 +113,7 @@ class Sources:
         asked = "".join(f"{blob}\n" for blob in blobs).encode()
         told = BytesIO(subprocess.run(command, cwd=self._root, check=True, capture_output=True, input=asked).stdout)
         for _ in blobs:
-            # The hash, the type and the size; a line feed ends the content.
+            # The line has the hash, the type and the size; a line feed follows the content.
             size = int(told.readline().split()[2])
             yield told.read(size + 1)[:-1].decode()
 
@@ -123,7 +123,7 @@ class Sources:
 
 
 def without_prose(source: str) -> str:
-    """*source*, of Python, without the lines of its docstrings and of its comments."""
+    """Return the Python *source* without the lines of its docstrings and comments."""
     lines = source.removesuffix("\n").split("\n")
     of_code = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     prose: set[int] = set()
@@ -131,19 +131,19 @@ def without_prose(source: str) -> str:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, of_code) and ast.get_docstring(node):
             text, *others = node.body
-            # One that has code on its lines stays, with the code.
+            # A docstring with code on its lines stays, with the code.
             is_alone = not lines[text.lineno - 1][: text.col_offset].strip()
             if is_alone and all(other.lineno > (text.end_lineno or 0) for other in others[:1]):
                 prose.update(range(text.lineno, (text.end_lineno or 0) + 1))
         elif isinstance(node, ast.Constant | ast.JoinedStr):
-            # A line of a text may look like a comment.
+            # A line of a string may look like a comment.
             of_texts.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
     comments = {number for number, line in enumerate(lines, 1) if line.lstrip().startswith("#")} - of_texts
     return "\n".join(line for number, line in enumerate(lines, 1) if number not in prose | comments)
 
 
 class Ledger:
-    """The records in the file at *path*. Those of a merge may be there twice; then the later one counts."""
+    """The records in the file at *path*. A merge may duplicate a part's record; the latest one is used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -155,15 +155,15 @@ class Ledger:
         return self._records.get(part.name)
 
     def add(self, record: Record, parts: Iterable[Part]) -> None:
-        """Write *record* in the place of the one before it, of which failures without a cause stay; records of what is
-        none of *parts* go."""
+        """Replace the record of the same part with *record*, but keep its failures without a cause; remove the records
+        of all but *parts*."""
         before = self._records.get(record.part)
         open_ones = {test: cause for test, cause in before.failed_once.items() if not cause} if before else {}
         self._records[record.part] = Record(**{**asdict(record), "failed_once": open_ones | {**record.failed_once}})
         names = {part.name for part in parts}
         self._records = {name: each for name, each in sorted(self._records.items()) if name in names}
         lines = [json.dumps(asdict(each), ensure_ascii=False) for each in self._records.values()]
-        # A run that is interrupted here has the old file or the new one.
+        # After an interrupt here, the file is the old one or the new one.
         fresh = self._path.with_suffix(".new")
         fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         fresh.replace(self._path)
@@ -179,7 +179,7 @@ class Ledger:
         return Standing.PROVEN if record.outcome == "passed" else Standing.CANNOT_RUN
 
     def why(self, part: Part) -> str:
-        """The reason why *part* is red, or cannot run."""
+        """Return the reason why *part* is red, or cannot run."""
         record = self.get(part)
         if record is None:
             return ""

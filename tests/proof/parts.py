@@ -1,7 +1,7 @@
 """The parts of the proof, as data: each proves promises of the pages with one command.
 
-A part depends on paths of the repository, files and folders. It is run again when one of them has changed, so they are
-rather too many than too few; what only the ledger writes is in none of them (:data:`tests.proof.ledger.WRITTEN`).
+A part depends on paths of the repository, files and folders, and must run again when one of them has changed. When in
+doubt a path is included; generated files are excluded from all parts (:data:`tests.proof.ledger.WRITTEN`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tests.support.wings import wings
 
 ROOT: Final = Path(__file__).parents[2]
 
-#: The lines of a part's output with its counts, "5 passed, 1 skipped"; those of several lines are added.
+#: The lines of a part's output with its counts, "5 passed, 1 skipped"; the counts of several lines are added.
 PYTEST: Final = r"=+ (?P<counts>.*\d (?:passed|failed|skipped|errors?)\b.*) in [\d.]+s"
 _FUZZ: Final = r"(?P<counts>[\d,]+ cases, [\d,]+ findings), seed"
 _WORLDS: Final = r".*: (?P<counts>\d+ states) \("
 _SUITE: Final = r"\S+: (?P<counts>\d+ passed, .*), \d+ s$"
 _MUTANTS: Final = r"\S+: (?P<counts>\d+ mutants, .*), \d+ s$"
-#: It prints no counts.
+#: The pattern of a part that prints no counts.
 _NONE: Final = r"(?!)"
-#: Lines of a part that cannot run on this machine, with the reason.
+#: The lines of a part that cannot run on this machine, with the reason.
 _NO_SUITE: Final = r"^\S+: skipped: (.+)"
 _NO_KERBEROS: Final = r"^SKIPPED \[\d+\] \S+: (Kerberos: missing .+)"
 _NO_BROWSER: Final = r"^SKIPPED \[\d+\] \S+: (no browser: .+)"
@@ -41,7 +41,7 @@ _OTHERS: Final = "docs/versions.md#brokers-that-are-not-apache-kafka"
 _INPUT: Final = "SECURITY.md#input-from-others"
 _STABLE: Final = "docs/upgrading.md#promises-of-a-version"
 _SECRETS: Final = "SECURITY.md#exposure-of-secrets"
-#: What the normal run of all tests proves, on each Python.
+#: The promises that the normal run of all tests proves, on each Python.
 _OF_ALL: Final = (
     _README,
     _PYTHONS,
@@ -55,10 +55,10 @@ _OF_ALL: Final = (
 
 @dataclass(frozen=True)
 class Part:
-    """*proves* are the sections of pages with the promises, as ``page#heading``. *minutes* is an estimate. The *risk*
-    is from 1 (what may lose or repeat rows, and what is most often broken) to 4. *counts* matches lines of the output,
-    from their beginning, and *lacks* a line that tells that this machine cannot run the part. *kafka* is its version,
-    if the part runs on one.
+    """A part. *proves* are the sections of pages with the promises, as ``page#heading``. *minutes* is an estimate. The
+    *risk* is from 1 (possible loss or repetition of rows, and code that breaks most often) to 4. *counts* matches lines
+    of the output, from their beginning, and *lacks* a line with the reason why the machine cannot run the part. *kafka*
+    is the version of Kafka, if the part runs on one.
     """
 
     group: str
@@ -78,17 +78,17 @@ class Part:
 
     @property
     def judges_prose(self) -> bool:
-        """Whether docstrings and comments are judged, too: with the pages, or by all tests."""
+        """Return whether the part also checks docstrings and comments, as those for the pages and for all tests do."""
         return not {"docs", "tests"}.isdisjoint(self.paths)
 
 
 def _packages(*wanted: str) -> tuple[str, ...]:
-    """The folders of wings and of packages by their names."""
+    """Return the folders of wings and of packages by their names."""
     known = wings(ROOT)
     return tuple(f"kafka_sink/{package}" for name in wanted for package in known.get(name, (name,)))
 
 
-#: What installs, and runs pytest.
+#: The files that install the project and run pytest.
 _RUNS: Final = ("setup.cfg", "pyproject.toml", "scripts/lib.sh", "scripts/test.sh", "tests/conftest.py")
 _SHARED: Final = (*_RUNS, "tests/support", "tests/fakes")
 _KAFKA: Final = ("scripts/kafka.sh", "scripts/kafka-ivy.xml", "scripts/jars.sha256")
@@ -100,7 +100,7 @@ _PAGES: Final = (
     *("docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CITATION.cff"),
     *("LICENSE", ".github", ".ci"),
 )
-#: Of the package what is directly in it, and the wings that a Spark job runs, beside the broker that tests write to.
+#: The package's top-level modules, and the wings that a Spark job runs, without the broker that tests write to.
 _SINK: Final = (
     *("kafka_sink/__init__.py", "kafka_sink/errors.py", "kafka_sink/admin.py", "pyspark_kafkalite", "spark_jobs"),
     *_packages("base", "sink"),
@@ -109,7 +109,7 @@ _SPARK_TESTS: Final = ("tests/spark", "tests/exactly_once", "tests/bench")
 _OF_SPARK: Final = (*_SINK, *_packages("broker", "consumer", "cli"), *_SHARED, *_SPARK_TESTS)
 
 _PYTHON_VERSIONS: Final = ("3.11", "3.12", "3.13")
-#: Spark, Python and the part's risk: the oldest and the newest differ most from what all tests run on.
+#: Spark, Python and the part's risk: the oldest and the newest differ most from the versions of the normal run.
 _SPARK_VERSIONS: Final = (
     ("3.5", "3.11", 1),
     ("4.0", "3.11", 2),
@@ -135,7 +135,7 @@ _TESTS_OF_PAGES: Final = (
     "tests/unit/broker/test_served_apis.py",
     "tests/unit/exactly_once/test_situation.py",
 )
-#: They need a KDC, and the package gssapi.
+#: The tests that need a KDC, and the package gssapi.
 _TESTS_OF_KERBEROS: Final = (
     "tests/integration/test_gssapi.py",
     *(f"tests/compat/test_{name}.py" for name in ("kerberos_on_kafka", "peers_identities", "identities_bulk")),
@@ -146,14 +146,14 @@ _SUITES: Final = {
     **dict.fromkeys(("streams", "connect", "quixstreams", "faust", "kafkajs", "flink"), 3),
     **dict.fromkeys(("kafka-go-program", "rskafka", "kcat"), 2),
 }
-#: Readers of others' bytes by their package, and minutes: one for each. Then what no reader is alone with.
+#: Readers of other programs' bytes by their package, and minutes: one for each. Then the attacks on several readers.
 _FUZZED: Final = {
     **{"network": 9, "records": 7, "broker": 6, "common": 6, "spark": 4, "exactly_once": 3, "protocol": 3, "trust": 3},
     **dict.fromkeys(("client", "ui", "http"), 2),
     **dict.fromkeys(("producer", "columns", "testing", "reports", "registry", "cli", "formats"), 1),
 }
 _ATTACKED: Final = {"attacks": 10, "java": 8}
-#: Texts of worlds of tests/exploration, and minutes of the states of the long run.
+#: Texts that select worlds of tests/exploration, and minutes for the states of the long run.
 _EXPLORED: Final = {
     "1 batches of 1 tasks; 1 drivers": 8,
     "1 batches of 2 tasks; 1 drivers": 5,
@@ -165,12 +165,12 @@ _EXPLORED: Final = {
     **{f", {others};": 3 for others in ("apart", "copies", "last epochs", "two clusters", "moved", "accepted")},
     ", expired;": 5,
 }
-#: Folders whose tests try more in the long run, and minutes.
+#: Folders whose tests do more in the long run, and minutes.
 _LONG: Final = {
     **{"sim": 15, "exactly_once": 15, "compat": 30, "spark": 40, "integration": 25, "property": 5, "hostile": 8},
     **{"unit": 4, "bench": 6, "exploration": 8, "architecture": 3},
 }
-#: Worlds are explored by parts of their own, and the long run would take an hour for them.
+#: Separate parts explore the worlds, for which the long run would take an hour.
 _OTHERS_THAN_WORLDS: Final = {"exploration": ("-k", "not interleaving")}
 _CHAOS_TESTS: Final = (
     *("scripts/pages.py", "tests/chaos", "tests/support"),
@@ -192,7 +192,7 @@ _BENCHES: Final = {
     **{"task": 3, "small": 4, "exactly-once": 4, "memory": 5, "limits": 6, "scale": 3, "broker": 4},
 }
 _MUTATION: Final = tuple(f"tests/mutation/{name}.py" for name in ("__main__", "mutants", "targets"))
-#: What ``python -m tests.mutation`` mutates, the package that it is in, and minutes.
+#: The targets of ``python -m tests.mutation``, with their package, and minutes.
 _MUTATED: Final = {
     **{"situation": ("exactly_once", 3), "description": ("exactly_once", 2), "progress": ("exactly_once", 6)},
     **{"writers": ("exactly_once", 2), "columns": ("columns", 8), "encoding": ("records", 6)},
@@ -202,7 +202,7 @@ _MUTATED: Final = {
 
 
 def kafka_versions() -> tuple[str, ...]:
-    """The versions that scripts/kafka.sh runs, the oldest first."""
+    """Return the versions that scripts/kafka.sh runs, the oldest first."""
     command = ["bash", str(ROOT / "scripts" / "kafka.sh"), "versions"]
     return tuple(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
 

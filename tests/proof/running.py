@@ -1,4 +1,4 @@
-"""Runs a part, within a limit of time, and makes its record of what it printed."""
+"""Runs a part within a time limit, and creates its record from its output."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Final
 from tests.proof.ledger import Record, Sources
 from tests.proof.parts import Part
 
-#: A part that takes so much longer than it should stands still.
+#: A part is considered stalled after this multiple of its estimate, plus further minutes.
 _LATE: Final = 3
 _MORE_MINUTES: Final = 5
 _END_S: Final = 30
-#: What pytest tells at its beginning (tests/conftest.py).
+#: The lines that pytest prints at its start (tests/conftest.py).
 _PYTHON: Final = re.compile(r"^platform \S+ -- Python ([\d.]+)", re.MULTILINE)
 _SPARK: Final = re.compile(r"^PySpark ([\d.]+)", re.MULTILINE)
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -32,7 +32,7 @@ _COUNT: Final = re.compile(r"(\d[\d,]*) (\w+)")
 
 
 def run(part: Part, root: Path, sources: Sources) -> Record | None:
-    """Run *part*; what it prints goes to ``.work/proof/NAME.log``. None if the sources changed meanwhile."""
+    """Run *part* with its output in ``.work/proof/NAME.log``; return its record, None if the sources have changed."""
     log, kept = root / ".work" / "proof" / f"{part.name}.log", root / ".work" / "failed_once.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
     trees, once_before, begun = sources.tree_of(part), _lines(kept), time.monotonic()
@@ -60,13 +60,13 @@ def run(part: Part, root: Path, sources: Sources) -> Record | None:
         versions=_versions(part, printed),
         machine=machine(),
         reason=reason,
-        # Without the moment, so that a test that fails each time is one line.
+        # Without the time, so that a test that fails repeatedly has one line.
         failed_once=dict.fromkeys((line.split(" ", 2)[2] for line in _lines(kept)[len(once_before) :]), ""),
     )
 
 
 def counts_in(printed: str, pattern: str) -> Mapping[str, int]:
-    """By word, the sums of the counts in the lines of *printed* that match *pattern*."""
+    """Return by word the sums of the counts in the lines of *printed* that match *pattern*."""
     counts = Counter[str]()
     for line in printed.splitlines():
         if found := re.match(pattern, line):
@@ -76,13 +76,13 @@ def counts_in(printed: str, pattern: str) -> Mapping[str, int]:
 
 
 def machine() -> str:
-    """Cores, memory and system, and nothing that names the machine."""
+    """Return the machine's cores, memory and system, without its name."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}"
 
 
 def _ended(part: Part, root: Path, log: Path) -> int | None:
-    """The exit code of the command of *part*; None if it was ended because it took too long."""
+    """Run the command of *part*; return its exit code, None if it exceeded the time limit."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             part.command,
@@ -106,7 +106,7 @@ def _limit_s(part: Part) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End *process* and what it has started, which may clean up first."""
+    """End *process* and its child processes, with time to clean up first."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(_END_S)

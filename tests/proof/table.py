@@ -1,4 +1,4 @@
-"""The table of docs/versions.md: what each group of parts proves, and what its records say."""
+"""The table of docs/versions.md: the promises that each group of parts proves, and the state of its records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from tests.proof.ledger import Ledger, Record
 from tests.proof.parts import Part
 
-#: The groups in words, in the order of the table.
+#: Group → its description, in the order of the table.
 GROUPS = {
     "suite": "all tests, on each Python",
     "pages": "tests that read pages",
@@ -35,7 +35,7 @@ GROUPS = {
 
 
 def table(parts: Sequence[Part], ledger: Ledger) -> str:
-    """In Markdown, a row for each group."""
+    """Return the table in Markdown, with a row for each group."""
     lines = ["| proven by | parts | last runs |", "| --- | ---: | --- |"]
     for group, text in GROUPS.items():
         inside = [part for part in parts if part.group == group]

@@ -1,4 +1,4 @@
-"""The ledger on a small repository: what makes a part due, what is run, and what a record keeps."""
+"""The ledger on a small repository: the parts that are due, the parts that run, and the contents of a record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Commit = Callable[[str, str], None]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository with the folders a and b."""
+    """Return a repository with the folders a and b."""
     folder = tmp_path / "repository"
     for name in ("a/one", "b/two", "docs/versions.md", RECORDS, ".gitignore"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def commit(root: Path) -> Commit:
 
 
 def part(case: str, paths: tuple[str, ...], script: str = ":", **changes: Any) -> Part:
-    """A part that notes its case beside the repository before it runs *script*."""
+    """Return a part that appends its case to a file next to the repository before it runs *script*."""
     command = ("sh", "-c", f"echo {case} >>../ran; {script}")
     return replace(Part("t", case, (), command, paths, minutes=1, risk=1), **changes)
 
@@ -66,14 +66,14 @@ def test_a_changed_tree_makes_exactly_its_parts_stale(root: Path, commit: Commit
     assert standings(root, A, B, BOTH) == [Standing.UNPROVEN] * 3
     assert main(["t-*"], [A, B, BOTH], root) == 0
     assert standings(root, A, B, BOTH) == [Standing.PROVEN] * 3
-    # The records are committed, and the table that is written from them.
+    # This commits the records, and the table that is generated from them.
     commit("docs/versions.md", "a table")
     assert standings(root, A, B, BOTH) == [Standing.PROVEN] * 3
     assert main(["--stale"], [A, B, BOTH], root) == 0
     commit("a/one", "2")
     assert standings(root, A, B, BOTH) == [Standing.STALE, Standing.PROVEN, Standing.STALE]
     assert main(["--stale"], [A, B, BOTH], root) == 1
-    # What it was is proven already.
+    # The former content is already proven.
     commit("a/one", "1")
     assert standings(root, A, B, BOTH) == [Standing.PROVEN] * 3
     assert standings(root, part("a", ("a",), "true")) == [Standing.STALE], "another command"

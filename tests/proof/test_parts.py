@@ -1,4 +1,4 @@
-"""The table of parts: nothing that is promised, and nothing that can be run, is in none of them."""
+"""The table of parts: every promise, and every program that can run, belongs to a part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.suites.__main__ import SUITES
 from tests.support import by_parts
 from tests.support.wings import Imports
 
-#: Sections of pages that promise nothing which a part could prove by itself.
+#: Sections of pages without a promise that a part could prove automatically.
 NO_PROMISES = {
     "README.md#install",
     "SECURITY.md#reporting-a-vulnerability",
@@ -27,7 +27,7 @@ NO_PROMISES = {
     "docs/versions.md#proof",
 }
 
-#: What the commands of these groups run.
+#: Group → the program that its commands run.
 PROGRAMS = {
     "exploration": "tests.exploration.explore",
     "chaos": "tests.chaos.run",
@@ -102,7 +102,7 @@ def test_paths_of_a_part_have_what_its_program_imports() -> None:
     for group, program in PROGRAMS.items():
         part = next(part for part in PARTS if part.group == group)
         reached = {imports.files[name] for name in imports.closure({program}) if name in imports.files}
-        # Of the package it has whole wings.
+        # A part's paths have entire wings of the package.
         files = {path for path in reached if path.name != "__init__.py" and not is_below(path, ["kafka_sink/broker"])}
         assert [path for path in sorted(files) if not is_below(path, part.paths)] == [], group
 

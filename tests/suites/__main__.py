@@ -8,21 +8,21 @@
     faststream     its tests with aiokafka and with confluent-kafka; needs KAFKALITE_FASTSTREAM, as before
 
 and programs of other projects (programs.py), which read a topic, keep state and write results. Each is killed once
-(kill -9) and so is its broker, and both start again; what the program wrote is compared record for record:
+(kill -9) and so is its broker, and both start again; the results are compared record by record:
 
     streams        Kafka Streams, exactly_once_v2, a store with its changelog
     connect        Kafka Connect, distributed, its source of files exactly once
-    quixstreams    Quix Streams, exactly once, state with its changelog; in an environment of its own
-    faust          Faust (faust-streaming), at least once, a table with its changelog; in an environment of its own
+    quixstreams    Quix Streams, exactly once, state with its changelog; in a separate environment
+    faust          Faust (faust-streaming), at least once, a table with its changelog; in a separate environment
     kafkajs        a consumer's records written in transactions that commit its offsets; needs node
     flink          Flink, whose KafkaSink is EXACTLY_ONCE, state with checkpoints
     kafka-go-program   a consumer group's records written, at least once; needs Go
     rskafka        records written, and their offsets kept in a file, at least once; needs cargo
-    kcat           all of a topic copied again and again, at least once; needs kcat
+    kcat           an entire topic copied repeatedly, at least once; needs kcat
 
-With ``--kafka`` before the names they run against Apache Kafka, for comparison. What cannot be had on this machine is
-skipped with the reason. Sources go to .work/suites. Prints each test that fails with what is known of it, and exits
-with 1 if one fails of which nothing is known.
+With ``--kafka`` before the names they run against Apache Kafka, for comparison. A suite that is not available on this
+machine is skipped with the reason. Sources are stored in .work/suites. Prints each failed test with its known reason,
+and exits with 1 if a test fails without one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tests.suites.running import WORK, CannotBeHadError, run
 from tests.support.ports import free_ports
 
 LIMIT_S: Final = 1800
-#: Outcome by name of the test.
+#: Name of the test → outcome.
 Outcomes = dict[str, str]
 
 _GO_OUTCOMES: Final = {"run": "fail", "pass": "pass", "fail": "fail", "skip": "skip"}
@@ -63,14 +63,14 @@ _SPAWNS: Final = "it starts a Kafka of its own"
 
 @dataclass(frozen=True)
 class Suite:
-    """*run* returns the outcomes; *known* are tests that fail here, as patterns, with the reason."""
+    """A suite. *run* returns the outcomes; *known* has patterns of tests that fail here, with the reasons."""
 
     run: Callable[[], Outcomes]
     known: Mapping[str, str]
 
 
 def of_pytest(folder: Path, *tests: str, python: str = sys.executable, **variables: str) -> Outcomes:
-    """The outcomes of pytest in *folder*, which is on the path."""
+    """Return the outcomes of pytest in *folder*, which is on the path."""
     report = WORK / "report.xml"
     report.unlink(missing_ok=True)
     command = [python, "-m", "pytest", "-q", "-p", "no:kafkalite", f"--junitxml={report}", "--timeout=90"]
@@ -81,7 +81,7 @@ def of_pytest(folder: Path, *tests: str, python: str = sys.executable, **variabl
     found: Outcomes = {}
     for case in ElementTree.parse(report).iter("testcase"):
         kinds = {child.tag for child in case}
-        # Classes of one suite have tests of the same name.
+        # Different classes of a suite have tests of the same name.
         found[f"{case.attrib['name']}/{case.attrib['classname']}"] = (
             "fail" if kinds & {"failure", "error"} else "skip" if "skipped" in kinds else "pass"
         )
@@ -89,7 +89,7 @@ def of_pytest(folder: Path, *tests: str, python: str = sys.executable, **variabl
 
 
 def of_go(folder: Path, *arguments: str, **variables: str) -> Outcomes:
-    """The outcomes of ``go test`` in *folder*; a test that did not end has failed."""
+    """Return the outcomes of ``go test`` in *folder*; a test that did not end has failed."""
     path = WORK / "go.log"
     with path.open("w") as log:
         command = ["go", "test", "-json", f"-timeout={LIMIT_S}s", *arguments]
@@ -103,7 +103,7 @@ def of_go(folder: Path, *arguments: str, **variables: str) -> Outcomes:
 
 
 def go_module(name: str, version: str) -> Path:
-    """A copy of a module's source that can be built."""
+    """Return a copy of a module's source that can be built."""
     folder = WORK / f"{name.rpartition('/')[2]}-{version}"
     if not folder.exists():
         if shutil.which("go") is None:
@@ -118,7 +118,7 @@ def go_module(name: str, version: str) -> Path:
 
 
 def kafka_python() -> Outcomes:
-    """Its distribution leaves out the module that starts processes, of which only a name is needed here."""
+    """Run kafka-python's tests; their distribution lacks the module that starts processes, so its names are stubs."""
     folder = WORK / "kafka_python-3.0.12"
     if not folder.exists():
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=kafka-python"]
@@ -129,7 +129,7 @@ def kafka_python() -> Outcomes:
         "class ExternalService:\n    def __init__(self, host, port): self.host, self.port = host, port\n"
         "    def open(self): ...\n    def stop(self): ...\n\n\nclass SpawnedService: ...\n"
     )
-    # As the brokers that it starts itself.
+    # These are the properties of the brokers that the suite starts itself.
     with cluster(num_partitions=2, super_users="User:ANONYMOUS", authorizer_class_name=AUTHORIZER) as running:
         return of_pytest(
             folder,
@@ -141,7 +141,7 @@ def kafka_python() -> Outcomes:
 
 
 def kgo() -> Outcomes:
-    """Its tests write until they have had enough of rebalances; the amount bounds them."""
+    """Run kgo's tests, which write until a number of rebalances has happened; the number of records bounds them."""
     folder = go_module("github.com/twmb/franz-go", "v1.22.3")
     with cluster(nodes=3) as running:
         return of_go(
@@ -150,9 +150,9 @@ def kgo() -> Outcomes:
 
 
 def kafka_go() -> Outcomes:
-    """Its tests name the ports and the users. Those of golang.org/x/net/nettest are left out, because they want other
-    answers than Kafka's since 2.3.1 (its README), and those that end all tests on any broker, because their helper
-    getOffsets calls a function that is not set."""
+    """Run kafka-go's tests, which name the ports and the users. Excluded are those of golang.org/x/net/nettest, because
+    they require other answers than Kafka's since 2.3.1 (its README), and those that end all tests on any broker,
+    because their helper getOffsets calls a function that is not set."""
     folder = go_module("github.com/segmentio/kafka-go", "v0.4.51")
     passwords = {"adminplain": "admin-secret", **{f"adminscram{bits}": f"admin-secret-{bits}" for bits in (256, 512)}}
     with cluster_with_logins(
@@ -168,7 +168,7 @@ def kafka_go() -> Outcomes:
 
 
 def sarama() -> Outcomes:
-    """Clients see the addresses of toxiproxy, which has the ports that the suite names."""
+    """Run sarama's tests through toxiproxy, which listens on the ports that the suite names."""
     folder = go_module("github.com/IBM/sarama", "v1.61.1")
     proxy = WORK / "bin" / "server"
     if not proxy.exists():
@@ -188,7 +188,7 @@ def sarama() -> Outcomes:
         return of_go(folder, "-run=Func", "-tags=functional", ".", TOXIPROXY_ADDR=address, KAFKA_VERSION="4.3.0")
 
 
-#: Takes the place of the fixtures that start a container.
+#: Replaces the fixtures that start a container.
 _WITHOUT_CONTAINER: Final = """
 
 @pytest.fixture(scope="session")
@@ -211,7 +211,7 @@ kafka_config = kerberos_utils = acl_manager
 
 
 def aiokafka() -> Outcomes:
-    """A copy of the checkout whose tests take the address of a broker instead of a container."""
+    """Run aiokafka's tests in a copy of the checkout, with the address of a broker instead of a container."""
     checkout = os.environ.get("KAFKALITE_AIOKAFKA")
     if checkout is None:
         raise CannotBeHadError("set KAFKALITE_AIOKAFKA to the folder of a checkout; its distributions have no tests")
@@ -237,13 +237,13 @@ def aiokafka() -> Outcomes:
 
 
 def faststream() -> Outcomes:
-    """Its tests, which a copy of the checkout has, name the port."""
+    """Run faststream's tests in a copy of the checkout, on the port that they name."""
     checkout = os.environ.get("KAFKALITE_FASTSTREAM")
     if checkout is None:
         raise CannotBeHadError("set KAFKALITE_FASTSTREAM to the folder of a checkout; its distributions have no tests")
     plugins = ("pytest-asyncio", "pytest-timeout", "pytest-rerunfailures", "dirty-equals", "freezegun")
     others = ("fastapi", "httpx", "pydantic-settings", "PyYAML")
-    # Tests of one broker import another's.
+    # The tests for one broker import modules for others.
     python = python_with("faststream[kafka,confluent,nats,rabbit,redis,mqtt,cli,prometheus,otel]", *plugins, *others)
     folder = WORK / "faststream"
     shutil.rmtree(folder, ignore_errors=True)
@@ -290,7 +290,7 @@ SUITES: Final = {
 
 
 def main(names: list[str]) -> int:
-    """Run the suites *names*; all that can be had, if there are none."""
+    """Run the suites *names*, or without names all that are available; return the exit code."""
     if names[:1] == ["--kafka"]:
         os.environ[ON_KAFKA] = "1"
         names = names[1:]

@@ -1,4 +1,4 @@
-"""What the suites run against: the embedded broker, or Kafka itself (``--kafka``), to compare."""
+"""The clusters of the suites: the embedded broker, or Apache Kafka (``--kafka``) for comparison."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 class Cluster(Protocol):
-    """Its brokers have a data directory."""
+    """A cluster whose brokers have a data directory."""
 
     @property
     def bootstrap_servers(self) -> str: ...
 
     def kill(self) -> None:
-        """Kill the first broker this instant (kill -9)."""
+        """Kill the first broker immediately (kill -9)."""
 
     def start(self) -> None:
-        """Start it again."""
+        """Start the killed broker again."""
 
 
 class _Kafka:
@@ -42,7 +42,7 @@ class _Kafka:
 
 
 class _WithListeners:
-    """An embedded broker with the listeners of *properties*, which the option of a port would contradict."""
+    """An embedded broker with the listeners of *properties*, with which an option for the port would conflict."""
 
     def __init__(self, folder: Path, properties: Mapping[str, object]) -> None:
         file = folder / "broker.properties"
@@ -67,7 +67,7 @@ class _WithListeners:
 
 @contextmanager
 def cluster(port: int | None = None, nodes: int = 1, **config: object) -> Iterator[Cluster]:
-    """Brokers with the properties *config*, whose names have ``_`` for ``.``; Kafka is on free ports."""
+    """Run brokers with the properties *config*, whose names have ``_`` for ``.``; Kafka uses free ports."""
     properties = {name.replace("_", "."): value for name, value in config.items()}
     with tempfile.TemporaryDirectory() as folder:
         if ON_KAFKA in os.environ:
@@ -85,8 +85,8 @@ def cluster(port: int | None = None, nodes: int = 1, **config: object) -> Iterat
 
 @contextmanager
 def cluster_with_logins(port: int, passwords: Mapping[str, str], **config: object) -> Iterator[Cluster]:
-    """A broker that clients see as ``localhost``: on *port* everybody, on the port behind it the users who log in with
-    PLAIN or SCRAM, with *passwords* by their names."""
+    """Run a broker at ``localhost``: *port* is for all clients, and the next port for the users in *passwords*, by
+    name, who log in with PLAIN or SCRAM."""
     config["advertised_listeners"] = f"PLAINTEXT://localhost:{port},SASL_PLAINTEXT://localhost:{port + 1}"
     config["sasl_enabled_mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
     if ON_KAFKA not in os.environ:

@@ -1,4 +1,4 @@
-"""The programs, and where each of them comes from."""
+"""The programs of other projects, and their sources."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _fetch(command: list[str], what: str, folder: Path = ROOT) -> None:
 
 
 def _with_jars(what: str, ivy_file: str, folder: str) -> dict[str, str]:
-    """The environment in which scripts/kafka.sh has the jars of a program too, which are fetched once, and which
-    replace Kafka's of other versions."""
+    """Return the environment in which scripts/kafka.sh also has the jars of a program, which are fetched once, and
+    replace Kafka's jars of other versions."""
     jars, libs = WORK / folder, WORK / f"{folder}-libs"
     kafka = ROOT / ".work" / "kafka" / "libs"
     fetch = "scripts/kafka.sh fetch && . scripts/lib.sh && ensure_venv && ensure_java && fetch_jars $0 $1"
@@ -60,7 +60,7 @@ def _streams() -> Program:
 
 
 def _flink() -> Program:
-    """Flink in one process, whose job goes on from the last checkpoint that it retained."""
+    """Return Flink in one process, whose job resumes from its last retained checkpoint."""
     jars = _with_jars("Flink", "flink-ivy.xml", "flink")
 
     def command(servers: str, name: str, folder: Path) -> list[str]:
@@ -70,7 +70,7 @@ def _flink() -> Program:
 
 
 def _connect() -> Program:
-    """A worker whose connector reads a file, and writes its lines exactly once."""
+    """Return a worker of Kafka Connect whose connector reads a file, and writes its lines exactly once."""
     port = free_ports()
 
     def command(servers: str, name: str, folder: Path) -> list[str]:
@@ -128,7 +128,7 @@ def _add_connector(port: int, name: str, lines: Path) -> None:
 
 
 def python_with(*requirements: str) -> str:
-    """The Python of an environment of its own with *requirements*, the first of which names it."""
+    """Return the Python of a separate environment with *requirements*, the first of which names it."""
     folder = WORK / "environments" / requirements[0]
     if not folder.exists():
         _fetch([sys.executable, "-m", "venv", "--clear", str(folder)], requirements[0])
@@ -141,7 +141,7 @@ def python_with(*requirements: str) -> str:
 
 
 def _in_python(requirement: str, source: str, *, exact: bool) -> Callable[[], Program]:
-    """A program in an environment of its own with *requirement*."""
+    """Return a program in a separate environment with *requirement*."""
 
     def program() -> Program:
         python = python_with(requirement)
@@ -199,8 +199,8 @@ def _rskafka() -> Program:
 
 
 def _kcat() -> Program:
-    """Copies its input from the beginning, and ends, again and again: the kcat that writes waits for a whole block of
-    what it reads, or for its end."""
+    """Return kcat, which repeatedly copies its entire input and exits: the kcat that writes waits for a full block of
+    input, or for its end."""
     if shutil.which("kcat") is None:
         raise CannotBeHadError("kcat is not on this machine (Debian's package kcat)")
     copy = (

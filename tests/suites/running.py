@@ -1,4 +1,4 @@
-"""Run a program of others that reads, keeps state and writes, kill it and the broker, and compare what it wrote."""
+"""Runs other projects' programs, which read, keep state and write; kills them and the broker; compares their output."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ ROOT: Final = Path(__file__).parents[2]
 WORK: Final = ROOT / ".work" / "suites"
 SOURCES: Final = Path(__file__).parent / "sources"
 KEYS: Final = 7
-#: Records of each key, the pause after one of each, and how long all of them may take.
+#: Records of each key, the pause after one record of each, and the time limit for all of them.
 COUNT: Final = 300
 PAUSE_S: Final = 0.1
 LIMIT_S: Final = 400
 
 
 class CannotBeHadError(Exception):
-    """What a suite needs is not on this machine, and cannot be fetched; says what."""
+    """A suite needs a program that is not on this machine and cannot be fetched; the text names it."""
 
 
-#: Passes a key and its next count on to the program.
+#: Passes a key and its next count to the program.
 Feed = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
 class Program:
-    """*command* makes the command of a program from the brokers' addresses, its name and a folder that it may keep.
+    """A program. *command* returns its command for the brokers' addresses, its name and a folder for its data.
 
     Its input is the topic NAME-in, which has the records 1 to COUNT of each key, and its output is the topic NAME-out,
-    which shall have the same: each once, in their order; or at least once, if it is not *exact*.
+    which must have the same: each once, in their order; or at least once, if it is not *exact*.
     """
 
     command: Callable[[str, str, Path], list[str]]
     exact: bool = True
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    #: Called when the program first runs, with its name and folder; returns the way of its input, if that is no topic.
+    #: Called when the program first runs, with its name and folder; returns the function for an input that is no topic.
     began: Callable[[str, Path], Feed] | None = None
 
 
 class _Process:
-    """A program that runs in a process group of its own, which :meth:`kill` kills."""
+    """A program that runs in its own process group, which :meth:`kill` kills."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str], log: Path) -> None:
         self._command, self._environment, self._log = command, environment, log
@@ -79,13 +79,13 @@ class _Process:
             process.wait()
 
     def keep_running(self) -> None:
-        """Start it again if it ended by itself, as whatever supervises such a program does."""
+        """Restart the program if it has exited, as a supervisor does."""
         if self._process is not None and self._process.poll() is not None:
             self.start()
 
 
 def run(name: str, prepare: Callable[[], Program]) -> dict[str, str]:
-    """The outcome of a program, whose log is NAME.log; raises CannotBeHadError."""
+    """Run a program, whose log is NAME.log; return its outcome. CannotBeHadError if this machine does not have it."""
     program = prepare()
     log, folder = WORK / f"{name}.log", WORK / f"{name}-data"
     shutil.rmtree(folder, ignore_errors=True)
@@ -163,7 +163,7 @@ def _feed_all(feed: Feed) -> None:
 
 
 class _Reader:
-    """Reads all that is committed of a topic of one partition."""
+    """Reads all committed records of a topic with one partition."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.written: dict[str, list[str]] = {}
@@ -183,14 +183,14 @@ class _Reader:
         self._consumer.close()
 
     def read_until(self, records: int, meanwhile: Callable[[], None]) -> None:
-        """Until there are *records* different ones, or it took too long."""
+        """Read until there are *records* different ones, or the time limit; call *meanwhile* after each poll."""
         limit = time.monotonic() + LIMIT_S
         while sum(len(set(counts)) for counts in self.written.values()) < records and time.monotonic() < limit:
             self._take(self._consumer.poll(0.2))
             meanwhile()
 
     def read_rest(self) -> None:
-        """What follows the last record that was waited for, which are repetitions of some."""
+        """Read the records after the last expected one, which may be repetitions."""
         limit = time.monotonic() + 3
         while time.monotonic() < limit:
             self._take(self._consumer.poll(0.2))
@@ -199,6 +199,6 @@ class _Reader:
         if message is None or message.error() is not None:
             return
         key, value = message.key(), (message.value() or b"").decode()
-        # A program without keys writes them before the counts.
+        # A program without record keys writes the key before the count.
         name, count = (key.decode(), value) if key else value.split(" ", 1)
         self.written.setdefault(name, []).append(count)

@@ -1,5 +1,5 @@
-"""Follows the count of each key of NAME-in in a table of Faust, and writes it to NAME-out, at least once: a count that
-comes again is written again, and one that the table's last count does not precede is said to be lost."""
+"""Keeps the last count of each key of NAME-in in a table of Faust, and writes each count to NAME-out, at least once: a
+repeated count is written again, and a count that does not follow the table's last one adds a record of the loss."""
 
 import sys
 from typing import Any
