@@ -1,4 +1,4 @@
-"""Both protocols of exactly once on a real Kafka, in both transaction versions; KAFKALITE_DRIVER_LIVES runs longer."""
+"""Both protocols of exactly once on a real Kafka, in both transaction versions; longer: KAFKALITE_DRIVER_LIVES."""
 
 from __future__ import annotations
 

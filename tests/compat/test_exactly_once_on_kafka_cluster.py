@@ -76,10 +76,10 @@ def test_coordinator_kill_at_every_step_costs_only_time(cluster: KafkaCluster, p
 )
 @pytest.mark.behaviour("Faults: exactly once", "A leader that is killed before the commit does not hold the commit up")
 def test_commit_does_not_wait_for_partition_with_leader_down(cluster: KafkaCluster, figure: Figure) -> None:
-    """Decided rows in other partitions become visible immediately, and those of this partition under its next leader.
+    """Decided rows become visible immediately, those of the partition under its next leader.
 
-    A partition whose replicas are all down has no leader: Kafka 4.3 then takes it for deleted, writes no marker, and
-    its rows stay hidden permanently (KAFKA-20734).
+    A partition without a replica that can lead has no next leader: Kafka 4.3 then takes it for deleted, writes no
+    marker, and its rows stay hidden permanently (KAFKA-20734).
     """
     properties = {"bootstrap.servers": cluster.bootstrap_servers}
     with CoordinatorClient(properties) as client:

@@ -57,7 +57,7 @@ def decoded(payload: bytes | None, schema: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a row of Spark as fastavro reads it, without time zones."""
+    """Return a value of Spark as fastavro reads it: rows as dictionaries."""
     if hasattr(value, "asDict"):
         return {name: plain(each) for name, each in value.asDict().items()}
     if isinstance(value, list):
@@ -78,7 +78,7 @@ def test_rows_arrive_as_avro(
     messages = read_topic(cluster.bootstrap_servers, topic)
     found = {decoded(each.key, '"long"'): decoded(each.value, schema) for each in messages}
     assert len(messages) == len(found) == ROWS
-    # Spark returns local times without a zone; as text both have the same zone.
+    # Spark returns local times without a zone; the texts are those of the same moment.
     at = f.col("value").withField("at", f.date_format("value.at", "yyyy-MM-dd HH:mm:ss.SSSSSS"))
     expected = {row.key: plain(row.value) for row in frame.withColumn("value", at).collect()}
     for row in found.values():

@@ -167,7 +167,7 @@ def _differs_in_case(given: Any, java: Verdict, ours: Verdict) -> bool:
     return all(str(java.taken[name]).upper() == str(ours.taken[name]) for name in different)
 
 
-#: Options that Java does not read before it uses them.
+#: Options whose values Java validates only when it uses them.
 _LATER: Final = (
     "config.providers|sasl.mechanism|sasl.oauthbearer.assertion.algorithm|ssl.enabled.protocols|"
     "ssl.endpoint.identification.algorithm|ssl.keystore.(certificate.chain|key|location|type)|"
