@@ -19,6 +19,7 @@ import kafka_sink.errors
 import kafka_sink.testing
 from kafka_sink.cli.main import cli
 from tests.support import prose
+from tests.support.amounts import only_long
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -120,17 +121,17 @@ def test_docstrings_and_help_keep_the_rules_for_words() -> None:
 
 
 @cache
-def modules() -> list[tuple[Path, str, ast.Module]]:
-    """Path, source and tree of every module."""
-    paths = sorted((ROOT / "kafka_sink").rglob("*.py"))
+def modules(folder: str) -> list[tuple[Path, str, ast.Module]]:
+    """Path, source and tree of every module below *folder*."""
+    paths = sorted((ROOT / folder).rglob("*.py"))
     sources = [path.read_text(encoding="utf-8") for path in paths]
     return [(path, source, ast.parse(source)) for path, source in zip(paths, sources, strict=True)]
 
 
-def internal() -> Iterator[tuple[str, str]]:
-    """All docstrings and comments, with their locations."""
+def internal(folder: str) -> Iterator[tuple[str, str]]:
+    """All docstrings and comments of modules below *folder*, with their locations."""
     documented_nodes = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for path, source, tree in modules():
+    for path, source, tree in modules(folder):
         for node in ast.walk(tree):
             if isinstance(node, documented_nodes) and (text := ast.get_docstring(node)):
                 yield f"{path.name}:{node.body[0].lineno}", text
@@ -141,15 +142,22 @@ def internal() -> Iterator[tuple[str, str]]:
                 yield f"{path.name}:{comment[0][0]}", " ".join(line.lstrip("#: ") for _, line in comment)
 
 
-def test_all_docstrings_and_comments_keep_the_rules_for_words() -> None:
-    texts = [(place, in_words(text)) for place, text in internal()]
-    assert len(texts) > 5000
+@pytest.mark.parametrize(
+    ("folder", "least"),
+    [
+        ("kafka_sink", 5000),
+        *(pytest.param(*case, marks=only_long) for case in [("tests", 4000), ("scripts", 50), ("spark_jobs", 20)]),
+    ],
+)
+def test_all_docstrings_and_comments_keep_the_rules_for_words(folder: str, least: int) -> None:
+    texts = [(place, in_words(text)) for place, text in internal(folder)]
+    assert len(texts) > least
     assert [f"{place}: {fault}" for place, text in texts for fault in prose.faults(text)] == []
 
 
 def errors() -> Iterator[tuple[str, str]]:
     """The texts of errors and warnings in the code, with their locations."""
-    for path, _, tree in modules():
+    for path, _, tree in modules("kafka_sink"):
         for node in ast.walk(tree):
             said: list[ast.expr] = []
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):

@@ -195,9 +195,9 @@ _MUTATION: Final = tuple(f"tests/mutation/{name}.py" for name in ("__main__", "m
 #: The targets of ``python -m tests.mutation``, with their package, and minutes.
 _MUTATED: Final = {
     **{"situation": ("exactly_once", 3), "description": ("exactly_once", 2), "progress": ("exactly_once", 6)},
-    **{"writers": ("exactly_once", 2), "columns": ("columns", 8), "encoding": ("records", 6)},
-    **{"decoding": ("records", 8), "validation": ("records", 6), "batching": ("producer", 12)},
-    **{"partitioners": ("producer", 6), "log": ("broker", 15), "bounded": ("common", 2)},
+    **{"writers": ("exactly_once", 2), "columns": ("columns", 12), "encoding": ("records", 20)},
+    **{"decoding": ("records", 20), "validation": ("records", 22), "batching": ("producer", 30)},
+    **{"partitioners": ("producer", 15), "log": ("broker", 40), "bounded": ("common", 2)},
 }
 
 
