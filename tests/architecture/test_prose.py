@@ -7,7 +7,6 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 
 import click
@@ -132,14 +131,19 @@ def internal(folder: str) -> Iterator[tuple[str, str]]:
     """All docstrings and comments of modules below *folder*, with their locations."""
     documented_nodes = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for path, source, tree in modules(folder):
+        within_strings: set[int] = set()
         for node in ast.walk(tree):
             if isinstance(node, documented_nodes) and (text := ast.get_docstring(node)):
                 yield f"{path.name}:{node.body[0].lineno}", text
-        lines = enumerate(map(str.strip, source.split("\n")), 1)
-        for is_comment, run in groupby(lines, lambda line: line[1].startswith("#")):
-            if is_comment:
-                comment = list(run)
-                yield f"{path.name}:{comment[0][0]}", " ".join(line.lstrip("#: ") for _, line in comment)
+            elif isinstance(node, ast.Constant | ast.JoinedStr):
+                within_strings.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
+        comment: list[str] = []
+        for number, line in enumerate([*source.split("\n"), ""], 1):
+            if line.lstrip().startswith("#") and number not in within_strings:
+                comment.append(line.lstrip("#: "))
+            elif comment:
+                yield f"{path.name}:{number - len(comment)}", " ".join(comment)
+                comment = []
 
 
 @pytest.mark.parametrize(
