@@ -117,6 +117,7 @@ class ProducerBatch:
         created_ms: int,
         may_wait: MayWait = anywhere,
     ) -> None:
+        # The attributes of all stages, so that each one has its type and a value from the beginning.
         self.topic_partition = topic_partition
         self.memory = memory
         self._limit = more_memory.limit_for(memory)
