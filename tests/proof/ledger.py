@@ -1,8 +1,8 @@
 """The records of the parts, a line each, and their validity for the sources.
 
 A record belongs to the trees of one commit: its part is proven as long as none of the files that it depends on has
-changed, by Git's hashes, whatever else was committed. Docstrings and comments do not run: a Python file in which only
-they have changed counts as unchanged, except for parts that check them.
+changed, by Git's hashes, whatever else was committed. Only code runs: a Python file in which docstrings and comments
+have changed, and a page in which no block of code has, counts as unchanged, except for parts that check prose.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,8 @@ from typing import Final
 from tests.proof.parts import Part
 
 RECORDS: Final = "tests/proof/records.jsonl"
+#: A block of code in a page.
+_BLOCK: Final = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 #: Files and folders that are generated from results, so that no part depends on them.
 WRITTEN: Final = (RECORDS, "tests/bench/results/", "tests/ways.json", "tests/figures.json", "docs/versions.md")
 
@@ -80,12 +83,13 @@ class Sources:
 
     @cached_property
     def _without_prose(self) -> dict[str, str]:
-        """Return the same lines, with the hash of the code for Python files."""
-        names = [name for name in self._files if name.endswith(".py")]
+        """Return the same lines, with the hash of the code for Python files and pages."""
+        names = [name for name in self._files if name.endswith((".py", ".md"))]
         contents = self._contents([self._files[name].split()[2] for name in names])
         return self._files | {
-            name: f"{name} {hashlib.sha256(without_prose(text).encode()).hexdigest()}"
+            name: f"{name} {hashlib.sha256(code.encode()).hexdigest()}"
             for name, text in zip(names, contents, strict=True)
+            for code in ["\n".join(_BLOCK.findall(text)) if name.endswith(".md") else without_prose(text)]
         }
 
     def tree_of(self, part: Part) -> str:

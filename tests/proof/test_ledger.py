@@ -145,6 +145,16 @@ def test_docstrings_and_comments_are_judged_by_parts_of_prose(root: Path, commit
         assert standings(root, code) == [Standing.STALE]
 
 
+def test_a_page_counts_by_its_blocks_of_code(root: Path, commit: Commit) -> None:
+    runs = part("runs", ("a", "docs/page.md"))
+    commit("docs/page.md", "Run this:\n\n```sh\nls\n```\n\n* And:\n\n  ```sh\n  cd\n  ```\n")
+    assert main(["t-runs"], [runs], root) == 0
+    commit("docs/page.md", "Run:\n\n```sh\nls\n```\n\n* Then:\n\n  ```sh\n  cd\n  ```\n")
+    assert standings(root, runs) == [Standing.PROVEN]
+    commit("docs/page.md", "Run:\n\n```sh\nls\n```\n\n* Then:\n\n  ```sh\n  cd ..\n  ```\n")
+    assert standings(root, runs) == [Standing.STALE]
+
+
 def test_a_record_is_of_one_commit(root: Path, commit: Commit, capsys: pytest.CaptureFixture[str]) -> None:
     changes = part("changes", ("a",), "echo 3 >b/new")
     assert main(["t-changes"], [changes], root) == 2
