@@ -6,8 +6,8 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import pytest
@@ -17,6 +17,7 @@ import kafka_sink.admin
 import kafka_sink.errors
 import kafka_sink.testing
 from kafka_sink.cli.main import cli
+from tests.proof.ledger import comment_lines
 from tests.support import prose
 from tests.support.amounts import only_long
 
@@ -119,49 +120,63 @@ def test_docstrings_and_help_keep_the_rules_for_words() -> None:
     assert [f"{name}: {fault}" for name, text in texts for fault in prose.faults(text)] == []
 
 
-@cache
-def modules(folder: str) -> list[tuple[Path, str, ast.Module]]:
-    """Path, source and tree of every module below *folder*."""
-    paths = sorted((ROOT / folder).rglob("*.py"))
-    sources = [path.read_text(encoding="utf-8") for path in paths]
-    return [(path, source, ast.parse(source)) for path, source in zip(paths, sources, strict=True)]
+class Parsed(NamedTuple):
+    """A module with its lines and its tree."""
+
+    name: str
+    lines: list[str]
+    tree: ast.Module
 
 
-def internal(folder: str) -> Iterator[tuple[str, str]]:
-    """All docstrings and comments of modules below *folder*, with their locations."""
+def parsed(folder: str) -> list[Parsed]:
+    """Return all modules below *folder*."""
+    texts = [(path.name, path.read_text(encoding="utf-8")) for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [Parsed(name, text.split("\n"), ast.parse(text)) for name, text in texts]
+
+
+@pytest.fixture(scope="module")
+def package() -> list[Parsed]:
+    """The modules of kafka_sink, parsed once for all tests of this file."""
+    return parsed("kafka_sink")
+
+
+def internal(modules: list[Parsed]) -> Iterator[tuple[str, str]]:
+    """All docstrings and comments of *modules*, with their locations."""
     documented_nodes = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for path, source, tree in modules(folder):
-        within_strings: set[int] = set()
+    for name, lines, tree in modules:
         for node in ast.walk(tree):
             if isinstance(node, documented_nodes) and (text := ast.get_docstring(node)):
-                yield f"{path.name}:{node.body[0].lineno}", text
-            elif isinstance(node, ast.Constant | ast.JoinedStr):
-                within_strings.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
+                yield f"{name}:{node.body[0].lineno}", text
         comment: list[str] = []
-        for number, line in enumerate([*source.split("\n"), ""], 1):
-            if line.lstrip().startswith("#") and number not in within_strings:
+        comments = comment_lines(lines, tree)
+        for number, line in enumerate([*lines, ""], 1):
+            if number in comments:
                 comment.append(line.lstrip("#: "))
             elif comment:
-                yield f"{path.name}:{number - len(comment)}", " ".join(comment)
+                yield f"{name}:{number - len(comment)}", " ".join(comment)
                 comment = []
 
 
-@pytest.mark.parametrize(
-    ("folder", "least"),
-    [
-        ("kafka_sink", 5000),
-        *(pytest.param(*case, marks=only_long) for case in [("tests", 4000), ("scripts", 50), ("spark_jobs", 20)]),
-    ],
-)
-def test_all_docstrings_and_comments_keep_the_rules_for_words(folder: str, least: int) -> None:
-    texts = [(place, in_words(text)) for place, text in internal(folder)]
+def check_words(modules: list[Parsed], least: int) -> None:
+    """Check at least *least* docstrings and comments of *modules*."""
+    texts = [(place, in_words(text)) for place, text in internal(modules)]
     assert len(texts) > least
     assert [f"{place}: {fault}" for place, text in texts for fault in prose.faults(text)] == []
 
 
-def errors() -> Iterator[tuple[str, str]]:
+def test_all_docstrings_and_comments_keep_the_rules_for_words(package: list[Parsed]) -> None:
+    check_words(package, 5000)
+
+
+@only_long
+@pytest.mark.parametrize(("folder", "least"), [("tests", 4000), ("scripts", 50), ("spark_jobs", 20)])
+def test_docstrings_and_comments_of_tools_keep_the_rules(folder: str, least: int) -> None:
+    check_words(parsed(folder), least)
+
+
+def errors(package: list[Parsed]) -> Iterator[tuple[str, str]]:
     """The texts of errors and warnings in the code, with their locations."""
-    for path, _, tree in modules("kafka_sink"):
+    for name, _, tree in package:
         for node in ast.walk(tree):
             said: list[ast.expr] = []
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
@@ -169,10 +184,10 @@ def errors() -> Iterator[tuple[str, str]]:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "warning":
                 said = node.args
             parts = [part.value for each in said for part in ast.walk(each) if isinstance(part, ast.Constant)]
-            yield f"{path.name}:{getattr(node, 'lineno', 0)}", "".join(part for part in parts if isinstance(part, str))
+            yield f"{name}:{getattr(node, 'lineno', 0)}", "".join(part for part in parts if isinstance(part, str))
 
 
-def test_errors_and_warnings_keep_the_rules_for_words() -> None:
-    texts = [(place, text) for place, text in errors() if text]
+def test_errors_and_warnings_keep_the_rules_for_words(package: list[Parsed]) -> None:
+    texts = [(place, text) for place, text in errors(package) if text]
     assert len(texts) > 500
     assert [f"{place}: {fault}" for place, text in texts for fault in prose.faults(f"{text}.")] == []

@@ -87,9 +87,8 @@ class Sources:
         names = [name for name in self._files if name.endswith((".py", ".md"))]
         contents = self._contents([self._files[name].split()[2] for name in names])
         return self._files | {
-            name: f"{name} {hashlib.sha256(code.encode()).hexdigest()}"
+            name: f"{name} {hashlib.sha256(code_of(name, text).encode()).hexdigest()}"
             for name, text in zip(names, contents, strict=True)
-            for code in ["\n".join(_BLOCK.findall(text)) if name.endswith(".md") else without_prose(text)]
         }
 
     def tree_of(self, part: Part) -> str:
@@ -126,24 +125,32 @@ class Sources:
         return subprocess.run(command, cwd=self._root, check=True, capture_output=True, text=True).stdout
 
 
-def without_prose(source: str) -> str:
-    """Return the Python *source* without the lines of its docstrings and comments."""
-    lines = source.removesuffix("\n").split("\n")
+def code_of(name: str, text: str) -> str:
+    """Return the code in the *text* of the file *name*: Python without docstrings and comments, or a page's blocks."""
+    if name.endswith(".md"):
+        return "\n".join(_BLOCK.findall(text))
+    lines = text.removesuffix("\n").split("\n")
+    tree = ast.parse(text)
     of_code = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    prose: set[int] = set()
-    of_texts: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
+    prose = comment_lines(lines, tree)
+    for node in ast.walk(tree):
         if isinstance(node, of_code) and ast.get_docstring(node):
-            text, *others = node.body
+            docstring, *others = node.body
             # A docstring with code on its lines stays, with the code.
-            is_alone = not lines[text.lineno - 1][: text.col_offset].strip()
-            if is_alone and all(other.lineno > (text.end_lineno or 0) for other in others[:1]):
-                prose.update(range(text.lineno, (text.end_lineno or 0) + 1))
-        elif isinstance(node, ast.Constant | ast.JoinedStr):
+            is_alone = not lines[docstring.lineno - 1][: docstring.col_offset].strip()
+            if is_alone and all(other.lineno > (docstring.end_lineno or 0) for other in others[:1]):
+                prose.update(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
+    return "\n".join(line for number, line in enumerate(lines, 1) if number not in prose)
+
+
+def comment_lines(lines: Sequence[str], tree: ast.Module) -> set[int]:
+    """Return the numbers, from 1 on, of those of a module's *lines* that are comments."""
+    comments = {number for number, line in enumerate(lines, 1) if line.lstrip().startswith("#")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr):
             # A line of a string may look like a comment.
-            of_texts.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
-    comments = {number for number, line in enumerate(lines, 1) if line.lstrip().startswith("#")} - of_texts
-    return "\n".join(line for number, line in enumerate(lines, 1) if number not in prose | comments)
+            comments.difference_update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
+    return comments
 
 
 class Ledger:
