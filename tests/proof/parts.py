@@ -172,6 +172,8 @@ _LONG: Final = {
 }
 #: Separate parts explore the worlds, for which the long run would take an hour.
 _OTHERS_THAN_WORLDS: Final = {"exploration": ("-k", "not interleaving")}
+#: The parts of the group fuzz attack each reader for minutes, for which the long run would take hours.
+_WITHOUT_MINUTES: Final = {"hostile": ("env", "KAFKALITE_READER_MINUTES=0")}
 _CHAOS_TESTS: Final = (
     *("scripts/pages.py", "tests/chaos", "tests/support"),
     *("tests/bench/resources.py", "tests/compat/kafka_cluster.py"),
@@ -254,7 +256,8 @@ def _without_spark(test: str, newest: str) -> Iterator[Part]:
         of_world = (*_packages("base", "exactly_once", "client", "http", "broker/coordinator"), "tests/exploration")
         yield Part("exploration", str(number), (_README,), command, of_world, minutes, 1, _WORLDS)
     for folder, minutes in _LONG.items():
-        command = (test, *("--no-kafka",) * (folder not in ("compat", "spark", "integration")), "--long")
+        command = (*_WITHOUT_MINUTES.get(folder, ()), test)
+        command = (*command, *("--no-kafka",) * (folder not in ("compat", "spark", "integration")), "--long")
         command = (*command, f"tests/{folder}", *_OTHERS_THAN_WORLDS.get(folder, ()))
         paths = ("kafka_sink", "pyspark_kafkalite", "spark_jobs", *_SHARED, *_KAFKA, f"tests/{folder}", "examples")
         paths = (*paths, *_PAGES) if folder == "architecture" else paths
