@@ -20,7 +20,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final
 
-from tests.proof.parts import Part
+from tests.proof.parts import RUN_BY, Part
 
 RECORDS: Final = "tests/proof/records.jsonl"
 #: A block of code in a page.
@@ -92,11 +92,12 @@ class Sources:
         }
 
     def tree_of(self, part: Part) -> str:
-        """Return the hash of all files at and below the paths of *part*.
+        """Return the hash of all files at and below the paths of *part*, without those that only other groups run.
 
         :raises ValueError: if one of the paths has no file.
         """
         digest, files = hashlib.sha256(), self._files if part.judges_prose else self._without_prose
+        files = {name: line for name, line in files.items() if RUN_BY.get(name, part.group) == part.group}
         for path in part.paths:
             lines = [line for name, line in files.items() if name == path or name.startswith(f"{path}/")]
             if not lines:

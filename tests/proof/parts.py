@@ -118,6 +118,8 @@ _SPARK_VERSIONS: Final = (
     ("4.2", "3.11", 3),
     ("4.3", "3.12", 2),
 )
+#: Files in folders of other parts that only the parts of one group run: without KAFKALITE_BROKER, nothing in it acts.
+RUN_BY: Final = {"tests/support/other_brokers.py": "broker"}
 #: The tests that read pages.
 _TESTS_OF_PAGES: Final = (
     "tests/architecture",

@@ -13,7 +13,7 @@ import pytest
 from tests.proof import parts
 from tests.proof.__main__ import main
 from tests.proof.ledger import RECORDS, Ledger, Sources, Standing
-from tests.proof.parts import Part
+from tests.proof.parts import RUN_BY, Part
 from tests.proof.running import counts_in
 from tests.proof.table import table
 
@@ -80,6 +80,15 @@ def test_a_changed_tree_makes_exactly_its_parts_stale(root: Path, commit: Commit
 
 
 @pytest.mark.behaviour("Package", "An interrupted run of the proof resumes with the part that it was in")
+def test_files_of_one_group_make_no_others_stale(root: Path, commit: Commit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RUN_BY, "a/broker", "broker")
+    broker = replace(A, group="broker")
+    commit("a/broker", "1")
+    assert main(["*"], [A, broker], root) == 0
+    commit("a/broker", "2")
+    assert standings(root, A, broker) == [Standing.PROVEN, Standing.STALE]
+
+
 def test_an_interrupted_run_resumes(root: Path, commit: Commit) -> None:
     interrupts = part("c", ("b",), "mkdir ../again && { kill -INT $PPID; exec sleep 60; } || true", minutes=2)
     chosen = [part("d", ("b",), minutes=3), interrupts, A]

@@ -99,6 +99,13 @@ LACKS: dict[str, dict[str, str]] = {
         "test_transactions_timed_out_before_decision": "it does not abort transactions that time out",
         "test_kafkas_own_tool_finds_transactional_batches": "it keeps no log on disk",
         "test_worker_killed_repeatedly": "OffsetFetch of a group without offsets is an error for the test's reader",
+        "test_the_same_batches_are_left_as_in_kafka": "it does not compact logs",
+        "test_consumer_groups_are_answered_as_kafka_does": "it does not answer as Kafka in all details",
+        "test_records_that_kafka_stores_although_they_are_damaged": "it does not check compressed records",
+        **dict.fromkeys(
+            (f"test_what_the_settings_refuse_is_what_the_brokers_refuse[row{row}-" for row in (1, 3, 5)),
+            "it checks neither keys nor timestamps of records",
+        ),
     },
     "tansu": {
         **dict.fromkeys(
