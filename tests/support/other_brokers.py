@@ -166,7 +166,7 @@ LACKS: dict[str, dict[str, str]] = {
         ),
         "test_deleted_records_are_not_there_any_more": "it does not delete records",
         "test_the_same_batches_are_left_as_in_kafka": "it does not compact logs",
-        "test_consumer_groups_are_answered_as_kafka_does": "it has no ConsumerGroupHeartbeat, and closes the connection",
+        "test_consumer_groups_are_answered_as_kafka_does": "it closes the connection at ConsumerGroupHeartbeat",
         "test_records_that_kafka_stores_although_they_are_damaged": "it does not check compressed records",
         **dict.fromkeys(
             (f"test_what_the_settings_refuse_is_what_the_brokers_refuse[row{row}-" for row in (1, 3, 5, 7, 9, 10)),
