@@ -7,11 +7,12 @@
 #   scripts/prove.sh --minutes N [NAME …]    run parts that are due (of those named), the riskiest first, that fit into N
 #                                        minutes
 #   scripts/prove.sh NAME …              run these parts, due or not; * stands for anything: 'fuzz-*'
-#   scripts/prove.sh --table             write the table of docs/versions.md
+#   scripts/prove.sh --table             write the table of docs/versions.md, after a merge of records
 #
-# A part writes its record into tests/proof/records.jsonl when it ends, so that a run can be interrupted and begun again;
-# commit the file. Runs are refused while files differ from the commit. Logs are in .work/proof. A record of a test that
-# failed once is red until its cause stands in the record. scripts/release.sh refuses a release while a part is due.
+# When a part ends, its record is written into tests/proof/records.jsonl, and the table into docs/versions.md, so that a
+# run can be interrupted and begun again; commit both files. Runs are refused while other files differ from the commit.
+# Logs are in .work/proof. A record of a test that failed once is red until its cause stands in the record.
+# scripts/release.sh refuses a release while a part is due.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

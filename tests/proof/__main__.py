@@ -17,7 +17,7 @@ from tests.proof.parts import PARTS, ROOT, Part
 from tests.proof.running import run
 from tests.proof.table import table
 
-PAGE: Final = ROOT / "docs" / "versions.md"
+PAGE: Final = "docs/versions.md"
 
 
 def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS, root: Path = ROOT) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS, 
     asked = parser.parse_args(arguments)
     ledger = Ledger(root / RECORDS)
     if asked.table:
-        print_into(PAGE, "proof", table(parts, ledger))
+        print_into(root / PAGE, "proof", table(parts, ledger))
         return 0
     sources = Sources(root)
     standings = {part: ledger.standing(part, sources) for part in parts}
@@ -52,7 +52,8 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS, 
 
 
 def _run_all(chosen: Sequence[Part], minutes: float | None, ledger: Ledger, parts: Sequence[Part], root: Path) -> int:
-    """Run as many of *chosen* as *minutes* allow (None: all), and write the record of each when it has ended."""
+    """Run as many of *chosen* as *minutes* allow (None: all). When each has ended, write its record, and the table: the
+    part of all tests, which compares the two, may be next."""
     begun, worst = time.monotonic(), 0
     for part in chosen:
         before = ledger.get(part)
@@ -66,6 +67,7 @@ def _run_all(chosen: Sequence[Part], minutes: float | None, ledger: Ledger, part
             print(f"{part.name}: no record, because the sources changed while it ran", file=sys.stderr)
             return 2
         ledger.add(record, parts)
+        print_into(root / PAGE, "proof", table(parts, ledger))
         standing = ledger.standing(part, sources)
         worst = max(worst, int(standing is Standing.RED))
         print(f"  {_line(part, standing, ledger)}", flush=True)

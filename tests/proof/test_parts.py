@@ -113,4 +113,4 @@ def is_below(path: Path, folders: list[str] | tuple[str, ...]) -> bool:
 
 
 def test_page_has_the_table_of_the_records() -> None:
-    assert printed(PAGE, "proof").strip() == table.table(PARTS, Ledger(ROOT / RECORDS)).strip()
+    assert printed(ROOT / PAGE, "proof").strip() == table.table(PARTS, Ledger(ROOT / RECORDS)).strip()
