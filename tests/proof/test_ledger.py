@@ -83,7 +83,6 @@ def test_a_changed_tree_makes_exactly_its_parts_stale(root: Path, commit: Commit
     assert standings(root, part("a", ("a",), "true")) == [Standing.STALE], "another command"
 
 
-@pytest.mark.behaviour("Package", "An interrupted run of the proof resumes with the part that it was in")
 def test_files_of_one_group_make_no_others_stale(root: Path, commit: Commit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RUN_BY, "a/broker", "broker")
     broker = replace(A, group="broker")
@@ -93,6 +92,7 @@ def test_files_of_one_group_make_no_others_stale(root: Path, commit: Commit, mon
     assert standings(root, A, broker) == [Standing.PROVEN, Standing.STALE]
 
 
+@pytest.mark.behaviour("Package", "An interrupted run of the proof resumes with the part that it was in")
 def test_an_interrupted_run_resumes(root: Path, commit: Commit) -> None:
     interrupts = part("c", ("b",), "mkdir ../again && { kill -INT $PPID; exec sleep 60; } || true", minutes=2)
     chosen = [part("d", ("b",), minutes=3), interrupts, A]
