@@ -17,10 +17,10 @@
 #   scripts/bench.sh limits    memory, and throughput with more rows, partitions and brokers
 #   scripts/bench.sh scale     the modelled cost of thousands of tasks and brokers, measured at small scale (docs/internals/scale.md)
 #   scripts/bench.sh broker    the embedded broker compared with Kafka, written to and read by the same clients
-#   scripts/bench.sh all [RUNS]  all benchmarks of docs/internals/speed.md, and update the tables (about an hour)
 #   scripts/bench.sh jars      download Spark's own connector and print its jars, separated by commas
 #   scripts/bench.sh report    update the tables and the chart (with error bars) from the last measurements
 #
+# scripts/prove.sh 'bench-*' measures all tables of docs/internals/speed.md (about 80 minutes), for the report.
 # scripts/bench.sh --spark V spark (3.5.9, 4.0, …) does so with another version of PySpark, in an environment of its own in
 # .work, and compares with the connector of that version.
 # Each benchmark has its own options: scripts/bench.sh spark --help. Kafka and Spark's connector are downloaded once
@@ -58,28 +58,6 @@ bench_spark() {
 
 bench_stream() {
     bench bench_stream --jars "$jars" ${listeners:+--listeners "$listeners"} "$@"
-}
-
-# bench_all [RUNS]: every benchmark with so many runs, or with the number of its own.
-bench_all() {
-    local results="$ROOT/tests/bench/results" security
-    local common=(--results "$results" ${1:+--runs "$1"})
-    bench_spark --goals --runs 5 "${common[@]}"
-    for security in SSL SASL_SSL; do
-        bench_spark --security "$security" --rows 10000000 --runs 5 "${common[@]}"
-    done
-    bench bench_columns --runs 5 "${common[@]}"
-    bench bench_records "${common[@]}"
-    python -m tests.bench.bench_avro "${common[@]}"
-    bench_stream "${common[@]}"
-    bench_stream --security SASL_SSL "${common[@]}"
-    bench_stream --whole-trigger "${common[@]}"
-    bench bench_task "${common[@]}"
-    bench bench_small --jars "$jars" --results "$results"
-    bench bench_exactly_once "${common[@]}"
-    bench bench_limits "${common[@]}"
-    bench bench_broker --broker-pids "$broker_pids" "${common[@]}"
-    python -m tests.bench.report
 }
 
 prepare() {
@@ -193,11 +171,6 @@ case "$command" in
         prepare
         find_kafka
         bench bench_broker --broker-pids "$broker_pids" "$@"
-        ;;
-    all)
-        prepare
-        find_kafka
-        bench_all "$@"
         ;;
     report)
         prepare

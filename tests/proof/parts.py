@@ -191,9 +191,29 @@ _CHAOS: Final = {
     "cluster": ("--minutes", "20", "--cluster"),
     "oldest": ("--minutes", "20", "--kafka", "3.6.2"),
 }
+#: Where the benchmarks leave the files that docs/internals/speed.md is generated from.
+_SAVED: Final = ("--results", "tests/bench/results")
+_IN_TURNS: Final = ("--runs", "5", *_SAVED)
+#: The options of ``scripts/bench.sh`` for each table, and minutes.
 _BENCHES: Final = {
-    **{"spark": 6, "columns": 4, "records": 5, "avro": 1, "json": 1, "protobuf": 1, "stream": 5, "trigger": 5},
-    **{"task": 3, "small": 4, "exactly-once": 4, "memory": 5, "limits": 6, "scale": 3, "broker": 4},
+    "spark": (("spark", "--goals", *_IN_TURNS), 18),
+    "spark-ssl": (("spark", "--security", "SSL", "--rows", "10000000", *_IN_TURNS), 4),
+    "spark-sasl-ssl": (("spark", "--security", "SASL_SSL", "--rows", "10000000", *_IN_TURNS), 4),
+    "columns": (("columns", *_IN_TURNS), 5),
+    "records": (("records", *_SAVED), 5),
+    "avro": (("avro", *_SAVED), 1),
+    "json": (("json",), 1),
+    "protobuf": (("protobuf",), 1),
+    "stream": (("stream", *_SAVED), 5),
+    "stream-sasl-ssl": (("stream", "--security", "SASL_SSL", *_SAVED), 5),
+    "trigger": (("trigger", *_SAVED), 5),
+    "task": (("task", *_SAVED), 3),
+    "small": (("small", *_SAVED), 4),
+    "exactly-once": (("exactly-once", *_SAVED), 4),
+    "memory": (("memory", *_SAVED), 5),
+    "limits": (("limits", *_SAVED), 6),
+    "scale": (("scale",), 3),
+    "broker": (("broker", *_SAVED), 4),
 }
 _MUTATION: Final = tuple(f"tests/mutation/{name}.py" for name in ("__main__", "mutants", "targets"))
 #: The targets of ``python -m tests.mutation``, with their package, and minutes.
@@ -241,9 +261,9 @@ def _parts() -> Iterator[Part]:
         yield Part("chaos", case, (_README,), ("scripts/chaos.sh", *options), paths, 25, 1, _ROUNDS, version)
     yield from _without_spark(test, newest)
     yield from _of_clusters(test, newest)
-    for table, minutes in _BENCHES.items():
+    for table, (options, minutes) in _BENCHES.items():
         paths = (*_SINK, *_packages("broker"), *_RUNS, *_KAFKA, "scripts/bench.sh", "tests/bench", "tests/support")
-        yield Part("bench", table, (_SPEED,), ("scripts/bench.sh", table), paths, minutes, 4, _NONE, newest)
+        yield Part("bench", table, (_SPEED,), ("scripts/bench.sh", *options), paths, minutes, 4, _NONE, newest)
 
 
 def _without_spark(test: str, newest: str) -> Iterator[Part]:

@@ -73,7 +73,7 @@ def test_parts_are_all_that_can_be_run() -> None:
     classifiers = re.findall(r"Python :: (3\.\d+)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
     assert cases("suite") == classifiers
     commands = re.findall(r"^    ([a-z-]+)\)$", (ROOT / "scripts" / "bench.sh").read_text(), re.MULTILINE)
-    assert set(cases("bench")) == set(commands) - {"all", "jars", "report", "profile"}
+    assert {part.command[1] for part in PARTS if part.group == "bench"} == {*commands} - {"jars", "report", "profile"}
     assert set(table.GROUPS) == {part.group for part in PARTS}
 
 
