@@ -20,7 +20,7 @@
 #   scripts/bench.sh jars      download Spark's own connector and print its jars, separated by commas
 #   scripts/bench.sh report    update the tables and the chart (with error bars) from the last measurements
 #
-# scripts/prove.sh 'bench-*' measures all tables of docs/internals/speed.md (about 80 minutes), for the report.
+# scripts/prove.sh 'bench-*' measures all tables of docs/internals/speed.md (about 70 minutes), for the report.
 # scripts/bench.sh --spark V spark (3.5.9, 4.0, …) does so with another version of PySpark, in an environment of its own in
 # .work, and compares with the connector of that version.
 # Each benchmark has its own options: scripts/bench.sh spark --help. Kafka and Spark's connector are downloaded once

@@ -193,13 +193,12 @@ _CHAOS: Final = {
 }
 #: Where the benchmarks leave the files that docs/internals/speed.md is generated from.
 _SAVED: Final = ("--results", "tests/bench/results")
-_IN_TURNS: Final = ("--runs", "5", *_SAVED)
 #: The options of ``scripts/bench.sh`` for each table, and minutes.
 _BENCHES: Final = {
-    "spark": (("spark", "--goals", *_IN_TURNS), 18),
-    "spark-ssl": (("spark", "--security", "SSL", "--rows", "10000000", *_IN_TURNS), 4),
-    "spark-sasl-ssl": (("spark", "--security", "SASL_SSL", "--rows", "10000000", *_IN_TURNS), 4),
-    "columns": (("columns", *_IN_TURNS), 5),
+    "spark": (("spark", "--goals", *_SAVED), 12),
+    "spark-ssl": (("spark", "--security", "SSL", "--rows", "10000000", *_SAVED), 3),
+    "spark-sasl-ssl": (("spark", "--security", "SASL_SSL", "--rows", "10000000", *_SAVED), 3),
+    "columns": (("columns", *_SAVED), 4),
     "records": (("records", *_SAVED), 5),
     "avro": (("avro", *_SAVED), 1),
     "json": (("json",), 1),
