@@ -46,6 +46,7 @@ is_clean() { [ -z "$(git status --porcelain)" ]; }
 is_of_setup() { [ "$(sed -n 's/^version = //p' setup.cfg)" = "$version" ]; }
 is_of_citation() { [ "$(sed -n 's/^version: //p' CITATION.cff)" = "$release" ]; }
 is_proven() { scripts/prove.sh --stale >&2; }
+has_krb5_config() { command -v krb5-config >/dev/null; }
 is_untagged() { ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null; }
 has_section() {
     if [ "$version" = "$release" ]; then
@@ -65,6 +66,7 @@ check "CITATION.cff has version $release" is_of_citation
 check "CHANGELOG.md has a section for $release" has_section
 check "there is no tag v$version yet" is_untagged
 check "no part of the proof is due" is_proven
+check "pip can build gssapi for kafkalite[kerberos] (it needs krb5-config; Debian: libkrb5-dev)" has_krb5_config
 [ "$failed" = 0 ] || die "not ready for a release: mend what FAILED, and start again."
 [ "$only_check" = 0 ] || exit 0
 
