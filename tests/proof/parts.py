@@ -220,7 +220,12 @@ _MUTATED: Final = {
     **{"situation": ("exactly_once", 3), "description": ("exactly_once", 2), "progress": ("exactly_once", 6)},
     **{"writers": ("exactly_once", 2), "columns": ("columns", 12), "encoding": ("records", 20)},
     **{"decoding": ("records", 20), "validation": ("records", 22), "batching": ("producer", 30)},
-    **{"partitioners": ("producer", 15), "log": ("broker", 40), "bounded": ("common", 2)},
+    **{"partitioners": ("producer", 15), "bounded": ("common", 2)},
+}
+#: The modules of the target ``log``, each a part of its own, because all of them together take almost an hour.
+_MUTATED_OF_LOG: Final = {
+    **{"cleaner": 5, "compaction": 3, "filesystem": 3, "log_manager": 2, "partition_log": 6, "producer_state": 5},
+    **{"recovery": 4, "segment": 10, "segments": 4},
 }
 
 
@@ -289,13 +294,21 @@ def _without_spark(test: str, newest: str) -> Iterator[Part]:
     command = (test, "--no-kafka", "--long", "tests/integration/test_ui_browser.py", "tests/architecture/test_docs.py")
     paths = ("kafka_sink", *_SHARED, "scripts", "tests/integration", "tests/architecture", *_PAGES)
     yield Part("browser", "", ("README.md#documentation",), command, paths, 4, 3, lacks=_NO_BROWSER)
-    for target, (package, minutes) in _MUTATED.items():
+    yield from _of_mutants()
+
+
+def _of_mutants() -> Iterator[Part]:
+    whole = [(target, target, package, (), minutes) for target, (package, minutes) in _MUTATED.items()]
+    modules = [
+        (f"log-{module}", "log", "broker", ("--only", f".broker.log.{module}:"), minutes)
+        for module, minutes in _MUTATED_OF_LOG.items()
+    ]
+    for case, target, package, only, minutes in (*whole, *modules):
         tests = tuple(dict.fromkeys("/".join(test.split("/")[:3]) for test in TARGETS[target].tests))
         paths = (*_packages("base", package), "tests/conftest.py", "tests/fakes", "tests/support", *tests)
         paths = (*paths, *_MUTATION, f"tests/mutation/equivalent/{target}.toml")
-        yield Part(
-            "mutation", target, (_README,), ("python", "-m", "tests.mutation", target), paths, minutes, 3, _MUTANTS
-        )
+        command = ("python", "-m", "tests.mutation", target, *only)
+        yield Part("mutation", case, (_README,), command, paths, minutes, 3, _MUTANTS)
 
 
 def _of_clusters(test: str, newest: str) -> Iterator[Part]:

@@ -66,7 +66,7 @@ def test_parts_are_all_that_can_be_run() -> None:
     assert tuple(cases("kafka")) == kafka_versions()
     assert set(cases("fuzz")) == GROUPS.keys() | {"java"}
     assert cases("suites") == list(SUITES)
-    assert cases("mutation") == list(TARGETS)
+    assert {part.command[3] for part in PARTS if part.group == "mutation"} == set(TARGETS)
     workflow = (ROOT / ".github" / "workflows" / "checks.yml").read_text()
     sparks = re.findall(r'spark: "(.*)", python: "(.*)"', workflow)
     assert cases("spark") == [f"{spark}-python-{python}" for spark, python in sparks]
@@ -80,6 +80,12 @@ def test_parts_are_all_that_can_be_run() -> None:
 def test_each_world_is_explored_by_one_part() -> None:
     texts = [part.command[-1] for part in PARTS if part.group == "exploration"]
     assert {sum(text in str(scope) for text in texts) for scope in worlds()} == {1}
+
+
+def test_each_module_of_the_log_is_mutated_by_one_part() -> None:
+    texts = [part.command[-1] for part in PARTS if part.name.startswith("mutation-log")]
+    modules = [path.stem for path in (ROOT / "kafka_sink" / "broker" / "log").glob("*.py") if path.stem != "__init__"]
+    assert sorted(texts) == sorted(f".broker.log.{module}:" for module in modules)
 
 
 def test_tests_left_to_parts_are_run_by_them() -> None:
