@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import subprocess
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -97,9 +98,12 @@ class Sources:
         :raises ValueError: if one of the paths has no file.
         """
         digest, files = hashlib.sha256(), self._files if part.judges_prose else self._without_prose
-        files = {name: line for name, line in files.items() if RUN_BY.get(name, part.group) == part.group}
+        files = {name: line for name, line in files.items() if part.group in RUN_BY.get(name, (part.group,))}
+        names = sorted(files)
         for path in part.paths:
-            lines = [line for name, line in files.items() if name == path or name.startswith(f"{path}/")]
+            # "0" follows "/", so these two enclose the names in the folder.
+            folder = names[bisect_left(names, f"{path}/") : bisect_left(names, f"{path}0")]
+            lines = [files[name] for name in ([path] if path in files else folder)]
             if not lines:
                 raise ValueError(
                     f"{path} has no file in commit {self.commit}: correct the paths in tests/proof/parts.py"

@@ -118,8 +118,13 @@ _SPARK_VERSIONS: Final = (
     ("4.2", "3.11", 3),
     ("4.3", "3.12", 2),
 )
-#: Files in folders of other parts that only the parts of one group run: without KAFKALITE_BROKER, nothing in it acts.
-RUN_BY: Final = {"tests/support/other_brokers.py": "broker"}
+#: Files in folders of other parts that have an effect only on the parts of some groups. Without KAFKALITE_BROKER,
+#: nothing in the first one acts. The second one is the list of the tests that a run of all tests leaves out; all other
+#: parts run every test of the files that they name (``test_only_runs_of_all_tests_leave_tests_out``).
+RUN_BY: Final = {
+    "tests/support/other_brokers.py": ("broker",),
+    "tests/support/by_parts.py": ("suite", "pages"),
+}
 #: The tests that read pages.
 _TESTS_OF_PAGES: Final = (
     "tests/architecture",

@@ -83,8 +83,8 @@ def test_a_changed_tree_makes_exactly_its_parts_stale(root: Path, commit: Commit
     assert standings(root, part("a", ("a",), "true")) == [Standing.STALE], "another command"
 
 
-def test_files_of_one_group_make_no_others_stale(root: Path, commit: Commit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RUN_BY, "a/broker", "broker")
+def test_files_of_some_groups_make_no_others_stale(root: Path, commit: Commit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RUN_BY, "a/broker", ("broker",))
     broker = replace(A, group="broker")
     commit("a/broker", "1")
     assert main(["*"], [A, broker], root) == 0

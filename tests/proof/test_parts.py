@@ -12,7 +12,7 @@ from tests.mutation.targets import TARGETS
 from tests.proof import table
 from tests.proof.__main__ import PAGE
 from tests.proof.ledger import RECORDS, Ledger, Sources
-from tests.proof.parts import PARTS, ROOT, kafka_versions
+from tests.proof.parts import PARTS, ROOT, RUN_BY, kafka_versions
 from tests.suites.__main__ import SUITES
 from tests.support import by_parts
 from tests.support.wings import Imports
@@ -66,7 +66,8 @@ def test_parts_are_all_that_can_be_run() -> None:
     assert tuple(cases("kafka")) == kafka_versions()
     assert set(cases("fuzz")) == GROUPS.keys() | {"java"}
     assert cases("suites") == list(SUITES)
-    assert {part.command[3] for part in PARTS if part.group == "mutation"} == set(TARGETS)
+    mutated = [case for case in cases("mutation") if not case.startswith("log-")]
+    assert mutated == [target for target in TARGETS if target != "log"]
     workflow = (ROOT / ".github" / "workflows" / "checks.yml").read_text()
     sparks = re.findall(r'spark: "(.*)", python: "(.*)"', workflow)
     assert cases("spark") == [f"{spark}-python-{python}" for spark, python in sparks]
@@ -96,6 +97,23 @@ def test_tests_left_to_parts_are_run_by_them() -> None:
         assert parts and all(is_below(file, part.paths) for part in parts), left
         tests = re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
         assert all(any(test.startswith(name.partition("[")[0]) for test in tests) for name in left.names), left
+
+
+def test_only_runs_of_all_tests_leave_tests_out() -> None:
+    """``--long`` leaves no test out, and a part none of those that are left to its group."""
+    tests = (ROOT / "scripts" / "test.sh").read_text()
+    of_matrix = re.findall(r"tests/[\w/]+(?:\.py)?", tests[tests.index("matrix=(-n 0") : tests.index("--suites) run")])
+    folders = {"kafka": ["tests/compat"], "broker": ["tests/compat"], "matrix": of_matrix, "spark": ["tests/spark"]}
+    left_to = {"broker": {"kafka"}, "matrix": {"kafka", "matrix"}}
+    for part in PARTS:
+        if part.group in RUN_BY["tests/support/by_parts.py"] or "--long" in part.command:
+            continue
+        program = PROGRAMS.get(part.group, "none").replace(".", "/")
+        run = [*folders.get(part.group, []), f"{program}.py", *(word for word in part.command if "tests/" in word)]
+        run += TARGETS[part.command[3]].tests if part.group == "mutation" else ()
+        for left in by_parts.LEFT:
+            is_run = is_below(ROOT / "tests" / left.file, run)
+            assert not is_run or left.group in left_to.get(part.group, {part.group}), (part.name, left)
 
 
 def test_the_page_of_tests_has_those_left_to_parts() -> None:

@@ -30,7 +30,8 @@ _COMMANDS: Final = {
 _RUNS: Final = {
     group
     for group, runs in {
-        "kafka": bool(CHOSEN or os.environ.get("KAFKALITE_KAFKA_VERSION")),
+        # The complete matrix also kills the leaders of a Kafka.
+        "kafka": bool(CHOSEN or os.environ.get("KAFKALITE_KAFKA_VERSION")) or amounts.MATRIX == "full",
         "matrix": amounts.MATRIX == "full",
         "spark": bool(os.environ.get("KAFKALITE_SPARK_VERSION")),
     }.items()
@@ -60,6 +61,8 @@ class Left(NamedTuple):
 _OWN_KAFKA: Final = "a Kafka with listeners or options of its own"
 _THREE: Final = "a Kafka of three nodes"
 _WAITS: Final = "waits for time-outs of a Kafka"
+_TOOLS: Final = "Kafka's own tools"
+_JVMS: Final = "JVMs of its own"
 _OWN_SPARK: Final = "a Spark of its own"
 _OTHER_CASES: Final = "more cases of a test"
 _TIME_OUTS: Final = "waits for time-outs"
@@ -69,8 +72,27 @@ _BROKEN: Final = "test_exploration_notices_every_broken_rule"
 
 LEFT: Final = (
     Left("kafka", "compat/test_acls_on_kafka.py", _OWN_KAFKA),
-    Left("kafka", "compat/test_cli_on_kafka.py", "Kafka's own tools"),
+    Left("kafka", "compat/test_admin_on_kafka.py", _WAITS, ("test_a_topic_from_its_creation_to_its_end",)),
+    Left(
+        "kafka",
+        "compat/test_admin_tools_on_broker.py",
+        _TOOLS,
+        ("test_printed_commands_are", "test_leaders_are_elected"),
+    ),
+    Left("kafka", "compat/test_cli_on_kafka.py", _TOOLS),
     Left("kafka", "compat/test_compaction_on_kafka.py", "waits for Kafka's cleaner"),
+    Left(
+        "kafka",
+        "compat/test_differential.py",
+        "compares each answer with Kafka's",
+        ("test_the_same_bytes_get_the_same_answers",),
+    ),
+    Left(
+        "kafka",
+        "compat/test_exactly_once_on_kafka.py",
+        _OTHER_CASES,
+        ("test_exactly_once_survives_kills_and_freezes_on_kafka[atomic-version 2]",),
+    ),
     Left(
         "kafka",
         "compat/test_exactly_once_on_kafka.py",
@@ -80,12 +102,20 @@ LEFT: Final = (
     Left(
         "kafka",
         "compat/test_java_clients_on_broker.py",
-        "JVMs of its own",
+        _JVMS,
         ("test_a_group_of_verifiable_consumers", "test_console_clients_and_offsets"),
     ),
+    Left(
+        "kafka",
+        "compat/test_log_reader_on_kafka.py",
+        _OTHER_CASES,
+        tuple(f"test_every_codec_and_answers_smaller_than_the_data[{codec}]" for codec in ("gzip", "lz4", "snappy")),
+    ),
+    Left("kafka", "compat/test_log_reader_on_kafka.py", _WAITS, ("test_topic_deleted_while_followed",)),
     Left("kafka", "compat/test_meanwhile_on_kafka.py", "the same on a real Kafka"),
     Left("kafka", "compat/test_oauth_on_kafka.py", _OWN_KAFKA),
     Left("kafka", "compat/test_producer_on_kafka_cluster.py", _THREE),
+    Left("kafka", "compat/test_public_spark_sinks.py", _JVMS, ("test_sparks_own_sink_takes",)),
     Left("kafka", "compat/test_security_on_kafka.py", _OWN_KAFKA),
     Left("kafka", "compat/test_transactions_on_kafka_cluster.py", _THREE),
     Left(
@@ -146,14 +176,27 @@ LEFT: Final = (
         "spark",
         "spark/test_avro_write.py",
         _OTHER_CASES,
-        ("test_rows_arrive_as_avro[write-atomic]",),
+        ("test_rows_arrive_as_avro[write-atomic]", "test_rows_arrive_as_avro[stream-exactly-once]"),
+    ),
+    Left(
+        "spark",
+        "spark/test_batch_write.py",
+        _OTHER_CASES,
+        ("test_every_row_arrives_unchanged[lz4]", "test_every_row_arrives_unchanged[none]"),
+    ),
+    Left("spark", "spark/test_broker_crash.py", _TIME_OUTS, ("test_write_recovers",)),
+    Left(
+        "spark", "spark/test_check.py", _OTHER_CASES, ("test_derived_schemas_are_compared", "test_both_places[batch]")
     ),
     Left(
         "spark",
         "spark/test_dead_letters.py",
         _OTHER_CASES,
         (
+            "test_bad_rows_are_dead_letters_in_every_way[df.write]",
             "test_bad_rows_are_dead_letters_in_every_way[foreach_batch]",
+            "test_bad_rows_are_dropped[df.write]",
+            "test_too_many_bad_rows_leave_nothing[df.write-exactly-once]",
             "test_too_many_bad_rows_leave_nothing[write-parallel]",
         ),
     ),
@@ -162,14 +205,24 @@ LEFT: Final = (
         "spark/test_error_rows.py",
         _OTHER_CASES,
         tuple(
-            f"test_row_is_raised_as_the_page_says[{error}-by_stream"
-            for error in (
-                *("ApiError", "BrokersUnreachableError", "FormatError", "InvalidRecordError", "InvalidTimestampError"),
-                *("InvalidTopicError", "RegistryUnavailableError", "RowPartitionError", "RowTooLargeError"),
-                *("RowWithoutKeyError", "SchemaError", "UnknownTopicOrPartitionError"),
-            )
+            f"test_row_is_raised_as_the_page_says[{error}-{way}"
+            for way, errors in {
+                "by_stream": (
+                    *("ApiError", "BrokersUnreachableError", "ConfigError", "FormatError", "InvalidRecordError"),
+                    *("InvalidTimestampError", "InvalidTopicError", "KafkaTimeoutError", "RegistryUnavailableError"),
+                    *("RowPartitionError", "RowTooLargeError", "RowWithoutKeyError", "SchemaError"),
+                    *("TooManyBadRowsError", "UnknownTopicOrPartitionError"),
+                ),
+                "by_write": (
+                    *("ApiError", "InvalidRecordError", "InvalidTimestampError", "KafkaTimeoutError"),
+                    *("RowPartitionError", "RowSerializationError", "RowTooLargeError"),
+                ),
+                "by_format": ("RowWithoutKeyError", "TooManyBadRowsError"),
+            }.items()
+            for error in errors
         ),
     ),
+    Left("spark", "spark/test_errors.py", _TIME_OUTS, ("test_an_exactly_once_write_that_cannot_begin",)),
     Left("spark", "spark/test_format_cause.py", _OWN_SPARK),
     Left(
         "spark",
@@ -177,7 +230,20 @@ LEFT: Final = (
         _OWN_SPARK,
         ("test_register_spares_what_a_first_write_waits_for", "test_sessions_of_a_process_write"),
     ),
+    Left(
+        "spark",
+        "spark/test_format_lookup.py",
+        _OTHER_CASES,
+        ("test_df_write_finds_the_format_in_threads_at_once[Thread]",),
+    ),
     Left("spark", "spark/test_jobs.py", _OWN_SPARK, ("test_ctrl_c_ends_foreach_batch", "test_sigterm_ends_after")),
+    Left(
+        "spark",
+        "spark/test_json_settings.py",
+        _OTHER_CASES,
+        tuple(f"test_texts_that_legacy_changes_are_refused[Africa/{place}]" for place in ("Monrovia", "Windhoek")),
+    ),
+    Left("spark", "spark/test_pages.py", "a million rows", ("test_example_of_a_page_runs[batch-1_000_000]",)),
     Left("spark", "spark/test_secrets.py", _OWN_SPARK),
     Left("spark", "spark/test_stop_of_programs.py", _OWN_SPARK),
     Left(
@@ -187,6 +253,7 @@ LEFT: Final = (
         (
             "test_interrupted_write_ends_at_once[atomic]",
             "test_interrupted_write_ends_at_once[at-least-once]",
+            "test_cancelled_write_is_not_tried_again[atomic",
             "test_cancelled_write_is_not_tried_again[parallel",
             "test_cancelled_write_is_not_tried_again[at-least-once",
             "test_stop_within_a_batch_of_foreach_batch[atomic]",
@@ -199,6 +266,9 @@ LEFT: Final = (
         (
             "test_old_checkpoint_that_would_lose_rows_is_refused[parallel]",
             "test_a_checkpoint_one_batch_old_with_the_same_plan_goes_on[parallel]",
+            "test_an_atomic_batch_starts_no_tasks_in_vain[cores]",
+            "test_an_atomic_write_whose_task_fails_leaves_nothing",
+            "test_one_app_id_twice_within_a_batch_is_refused",
         ),
     ),
     Left(
@@ -235,6 +305,18 @@ LEFT: Final = (
     Left("long", "bench/test_bench_refusals.py", _OWN_SPARK),
     Left(
         "long",
+        "bench/test_bench_scale.py",
+        _OTHER_CASES,
+        ("test_a_parallel_batch_in_memory_is_the_models",),
+    ),
+    Left(
+        "long",
+        "exactly_once/test_advice.py",
+        _OTHER_CASES,
+        ("test_interrupted_repair_is_accepted_as_it_is[True",),
+    ),
+    Left(
+        "long",
         "exactly_once/test_faults.py",
         _OTHER_CASES,
         (
@@ -244,11 +326,36 @@ LEFT: Final = (
     ),
     Left(
         "long",
+        "exactly_once/test_identities.py",
+        _OTHER_CASES,
+        ("test_drivers_and_reused_ids_pass_the_last_epoch[5",),
+    ),
+    Left(
+        "long",
+        "exactly_once/test_lives.py",
+        _OTHER_CASES,
+        ("test_drivers_that_end_at_one_point_lose_and_repeat_nothing[killed",),
+    ),
+    Left(
+        "long",
         "exactly_once/test_lost_ends.py",
         _OTHER_CASES,
         (
             "test_driver_may_die_anywhere_while_it_writes_an_end_again[version 1",
+            "test_driver_may_die_anywhere_while_it_writes_an_end_again[version 2-aborted-atomic",
+            "test_lost_abort_is_not_turned_into_a_commit[version 1",
+            "test_lost_commit_is_written_again_before_anything_else[version 1",
             "test_the_proof_of_a_torn_batch_discards_no_decision[version 1",
+        ),
+    ),
+    Left("long", "exactly_once/test_many_sinks.py", "a hundred sinks", ("test_many_sinks_one_after_another",)),
+    Left(
+        "long",
+        "exactly_once/test_meanwhile.py",
+        _OTHER_CASES,
+        tuple(
+            f"test_revoked_permission_is_named_and_granting_it_is_enough[{moment}"
+            for moment in ("atomic-half written", "atomic-written", "parallel-half written")
         ),
     ),
     Left(
@@ -257,7 +364,21 @@ LEFT: Final = (
         _TIME_OUTS,
         ("test_batch_is_not_decided_after_its_time_out[version 1",),
     ),
+    Left("long", "exploration/test_exploration.py", _OTHER_CASES, ("test_random_walks_beyond_the_bound",)),
+    Left(
+        "long",
+        "exploration/test_schedules.py",
+        "the broken rules that are found last",
+        ("test_schedules_notice_a_broken_rule[_open_before]",),
+    ),
+    Left("long", "hostile/test_answers.py", "measures memory", ("test_an_answer_takes_no_more_than_is_estimated",)),
     Left("long", "integration/test_broker_faults.py", _TIME_OUTS, ("test_lasting_fault_is_reported",)),
+    Left(
+        "long",
+        "integration/test_broker_hostile.py",
+        _OTHER_CASES,
+        tuple(f"test_a_decompression_bomb_is_refused_and_takes_little_memory[{number}]" for number in (2, 3)),
+    ),
     Left(
         "long",
         "integration/test_cli_groups_txn.py",
@@ -271,7 +392,21 @@ LEFT: Final = (
         "an environment of its own",
         ("test_installed_wheel_works", "test_public_names_need_what_is_required_alone"),
     ),
+    Left(
+        "long",
+        "integration/test_producer_at_exit.py",
+        _OTHER_CASES,
+        ("test_interrupt_at_any_moment_leaves_no_doubt_and_never_hangs[forever]",),
+    ),
+    Left("long", "integration/test_producer_broker_process.py", _TIME_OUTS, ("test_pauses_of_the_broker",)),
     Left("long", "integration/test_producer_faults.py", _TIME_OUTS, ("test_answer_that_never_comes",)),
+    Left("long", "integration/test_producer_on_librdkafka_mock.py", _TIME_OUTS, ("test_a_slow_broker_is_waited_for",)),
+    Left(
+        "long",
+        "integration/test_producer_signals.py",
+        _OTHER_CASES,
+        ("test_signals_at_any_moment_corrupt_and_hang_nothing[sends]",),
+    ),
     Left(
         "long",
         "integration/test_pytest_plugin.py",
@@ -290,6 +425,7 @@ LEFT: Final = (
         "integration/test_security_under_load.py",
         _OTHER_CASES,
         (
+            "test_a_wrong_setting_fails_every_send_with_its_cause[plaintext-to-tls]",
             "test_a_wrong_setting_fails_every_send_with_its_cause[tls-to-plaintext]",
             "test_a_wrong_setting_fails_every_send_with_its_cause[wrong-authority]",
             "test_a_wrong_setting_fails_every_send_with_its_cause[wrong-name]",
@@ -299,11 +435,43 @@ LEFT: Final = (
     ),
     Left(
         "long",
+        "integration/test_tls_load.py",
+        _OTHER_CASES,
+        ("test_a_load_over_tls_arrives_whole_and_in_order[SASL_SSL]",),
+    ),
+    Left(
+        "long",
+        "integration/test_transactions.py",
+        _OTHER_CASES,
+        ("test_librdkafka_moves_records_exactly_once[1 node, version 1]",),
+    ),
+    Left(
+        "long",
         "integration/test_ui_browser.py",
         _OTHER_CASES,
         ("test_pages_fit_narrow_and_wide_windows[400-dark]", "test_pages_fit_narrow_and_wide_windows[1300-light]"),
     ),
+    Left("long", "integration/test_verify.py", "measures memory", ("test_memory_for_many_rows",)),
+    Left(
+        "long",
+        "sim/test_simulation.py",
+        _OTHER_CASES,
+        ("test_a_seed_replays_exactly_in_another_process[--sim-runs 1 --transactions]",),
+    ),
+    Left(
+        "long",
+        "sim/test_simulation.py",
+        "the broken rules that are found last",
+        ("test_simulation_catches_every_broken_rule[markers are tried only once]",),
+    ),
+    Left(
+        "long",
+        "unit/formats/test_json_schema.py",
+        _OTHER_CASES,
+        tuple(f"test_any_value_of_any_keyword_is_refused_or_compared[{draft}]" for draft in ("2019-09", "draft-04")),
+    ),
     Left("long", "unit/spark/test_lineage.py", _TIME_OUTS, ("test_it_is_off_by_itself",)),
+    Left("long", "unit/testing/test_judges.py", "takes as long as it may", ("test_schemas_that_take_too_long",)),
 )
 
 
