@@ -348,7 +348,12 @@ LEFT: Final = (
             "test_the_proof_of_a_torn_batch_discards_no_decision[version 1",
         ),
     ),
-    Left("long", "exactly_once/test_many_sinks.py", "a hundred sinks", ("test_many_sinks_one_after_another",)),
+    Left(
+        "long",
+        "exactly_once/test_many_sinks.py",
+        "many sinks, one after another",
+        ("test_many_sinks_one_after_another",),
+    ),
     Left(
         "long",
         "exactly_once/test_meanwhile.py",
@@ -494,8 +499,8 @@ def _lines() -> Iterator[str]:
     yield "| left to | because of | tests of |\n| --- | --- | --- |\n"
     for group, command in _COMMANDS.items():
         for why in dict.fromkeys(left.why for left in LEFT if left.group == group):
-            files = ", ".join(f"`{left.file}`" for left in LEFT if (left.group, left.why) == (group, why))
-            yield f"| `{command}` (`{group}`) | {why} | {files} |\n"
+            files = dict.fromkeys(f"`{left.file}`" for left in LEFT if (left.group, left.why) == (group, why))
+            yield f"| `{command}` (`{group}`) | {why} | {', '.join(files)} |\n"
 
 
 if __name__ == "__main__":
