@@ -92,23 +92,32 @@ class Sources:
             for name, text in zip(names, contents, strict=True)
         }
 
+    def names_of(self, part: Part) -> list[list[str]]:
+        """Return for each path of *part* the names of the files at and below it, without those that only other groups
+        run.
+
+        :raises ValueError: if one of the paths has no file.
+        """
+        names = sorted(name for name in self._files if part.group in RUN_BY.get(name, (part.group,)))
+        found = []
+        for path in part.paths:
+            # "0" follows "/", so these two enclose the names in the folder.
+            below = names[bisect_left(names, f"{path}/") : bisect_left(names, f"{path}0")]
+            found.append([path] if path in self._files else below)
+            if not found[-1]:
+                raise ValueError(
+                    f"{path} has no file in commit {self.commit}: correct the paths in tests/proof/parts.py"
+                )
+        return found
+
     def tree_of(self, part: Part) -> str:
-        """Return the hash of all files at and below the paths of *part*, without those that only other groups run.
+        """Return the hash of all files in :meth:`names_of` *part*.
 
         :raises ValueError: if one of the paths has no file.
         """
         digest, files = hashlib.sha256(), self._files if part.judges_prose else self._without_prose
-        files = {name: line for name, line in files.items() if part.group in RUN_BY.get(name, (part.group,))}
-        names = sorted(files)
-        for path in part.paths:
-            # "0" follows "/", so these two enclose the names in the folder.
-            folder = names[bisect_left(names, f"{path}/") : bisect_left(names, f"{path}0")]
-            lines = [files[name] for name in ([path] if path in files else folder)]
-            if not lines:
-                raise ValueError(
-                    f"{path} has no file in commit {self.commit}: correct the paths in tests/proof/parts.py"
-                )
-            digest.update("\n".join(lines).encode())
+        for names in self.names_of(part):
+            digest.update("\n".join(files[name] for name in names).encode())
         return digest.hexdigest()[:16]
 
     def changed(self) -> list[str]:
