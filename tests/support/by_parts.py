@@ -155,7 +155,6 @@ LEFT: Final = (
         _OTHER_CASES,
         (f"{_CELL}[kafka-",),
         (
-            f"{_CELL}[kafka-SASL_PLAINTEXT-exactly_once_parallel",
             f"{_CELL}[kafka-SSL-exactly_once_atomic",
             f"{_CELL}[kafka-mTLS-send_columns",
         ),
@@ -182,11 +181,16 @@ LEFT: Final = (
             )
         ),
     ),
+    Left("matrix", "matrix/test_other_clients.py", _OTHER_CASES, ("test_consume_and_verify_read_over_tls",)),
     Left(
         "spark",
         "spark/test_avro_write.py",
         _OTHER_CASES,
-        ("test_rows_arrive_as_avro[write-atomic]", "test_rows_arrive_as_avro[stream-exactly-once]"),
+        (
+            "test_rows_arrive_as_avro[write-atomic]",
+            "test_rows_arrive_as_avro[stream-exactly-once]",
+            "test_row_that_does_not_fit",
+        ),
     ),
     Left(
         "spark",
@@ -194,9 +198,12 @@ LEFT: Final = (
         _OTHER_CASES,
         ("test_every_row_arrives_unchanged[lz4]", "test_every_row_arrives_unchanged[none]"),
     ),
-    Left("spark", "spark/test_broker_crash.py", _TIME_OUTS, ("test_write_recovers",)),
+    Left("spark", "spark/test_broker_crash.py", _TIME_OUTS),
     Left(
-        "spark", "spark/test_check.py", _OTHER_CASES, ("test_derived_schemas_are_compared", "test_both_places[batch]")
+        "spark",
+        "spark/test_check.py",
+        _OTHER_CASES,
+        ("test_derived_schemas_are_compared", "test_both_places[batch]", "test_both_places[plain]"),
     ),
     Left(
         "spark",
@@ -205,6 +212,7 @@ LEFT: Final = (
         (
             "test_bad_rows_are_dead_letters_in_every_way[df.write]",
             "test_bad_rows_are_dead_letters_in_every_way[foreach_batch]",
+            "test_bad_rows_are_dead_letters_in_every_way[stream-exactly-once]",
             "test_bad_rows_are_dropped[df.write]",
             "test_too_many_bad_rows_leave_nothing[df.write-exactly-once]",
             "test_too_many_bad_rows_leave_nothing[write-parallel]",
@@ -224,15 +232,27 @@ LEFT: Final = (
                     *("TooManyBadRowsError", "UnknownTopicOrPartitionError", "UnresolvedReferenceError"),
                 ),
                 "by_write": (
-                    *("ApiError", "InvalidRecordError", "InvalidTimestampError", "KafkaTimeoutError"),
+                    *("ApiError", "BrokersUnreachableError", "FormatError", "InvalidRecordError"),
+                    *("InvalidTimestampError", "InvalidTopicError", "KafkaTimeoutError", "RegistryUnavailableError"),
                     *("RowPartitionError", "RowSerializationError", "RowTooLargeError"),
+                    *("UnknownTopicOrPartitionError", "UnresolvedReferenceError"),
                 ),
                 "by_format": ("RowWithoutKeyError", "TooManyBadRowsError"),
             }.items()
             for error in errors
         ),
     ),
-    Left("spark", "spark/test_errors.py", _OTHER_CASES, ("test_an_atomic_write_refuses", "test_unknown_topic")),
+    Left(
+        "spark",
+        "spark/test_errors.py",
+        _OTHER_CASES,
+        (
+            "test_an_atomic_write_refuses",
+            "test_partition_out_of_range",
+            "test_unknown_topic",
+            "test_unwritable_row_number_counts_over_the_whole_task[topic option-columns2",
+        ),
+    ),
     Left("spark", "spark/test_errors.py", _TIME_OUTS, ("test_an_exactly_once_write_that_cannot", "test_unreachable")),
     Left("spark", "spark/test_format_cause.py", _OWN_SPARK),
     Left(
@@ -254,7 +274,19 @@ LEFT: Final = (
         _OTHER_CASES,
         ("test_payloads_follow_the_settings[format", "test_texts_that_legacy_changes_are_refused[Africa"),
     ),
+    Left("spark", "spark/test_json_write.py", _OTHER_CASES, ("test_values_are_those_of_to_json[by_transaction]",)),
+    Left("spark", "spark/test_new_topic.py", _OTHER_CASES, ("test_topic_is_created[stream]",)),
     Left("spark", "spark/test_pages.py", "a million rows", ("test_example_of_a_page_runs[batch-1_000_000]",)),
+    Left(
+        "spark",
+        "spark/test_progress_line.py",
+        _OTHER_CASES,
+        ("test_line_has_rows_of_tasks_that_have_ended[at-least-once]",),
+    ),
+    Left("spark", "spark/test_protobuf_write.py", _OTHER_CASES, ("test_rows_arrive_as_protobuf[write-atomic]",)),
+    Left(
+        "spark", "spark/test_registry_write.py", _OTHER_CASES, ("test_confluents_deserializer_reads_every_row[stream]",)
+    ),
     Left("spark", "spark/test_secrets.py", _OWN_SPARK),
     Left("spark", "spark/test_stop_of_programs.py", _OWN_SPARK),
     Left(
@@ -267,7 +299,7 @@ LEFT: Final = (
             "test_cancelled_write_is_not_tried_again[atomic",
             "test_cancelled_write_is_not_tried_again[parallel",
             "test_cancelled_write_is_not_tried_again[at-least-once",
-            "test_stop_within_a_batch_of_foreach_batch[atomic]",
+            "test_stop_within_a_batch_of_foreach_batch",
         ),
     ),
     Left(
@@ -279,6 +311,7 @@ LEFT: Final = (
             "test_a_checkpoint_one_batch_old_with_the_same_plan_goes_on[parallel]",
             "test_an_atomic_batch_starts_no_tasks_in_vain[cores]",
             "test_an_atomic_write_whose_task_fails_leaves_nothing",
+            "test_failed_shuffle_of_an_atomic_write_is_tried_again",
             "test_one_app_id_twice_within_a_batch_is_refused",
         ),
     ),
